@@ -1,0 +1,113 @@
+"""A trace: the requests that drive a run, as arrays sorted by arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .cluster import MAX_TIME_PS, Cluster
+
+TIGHT, LOOSE = 0, 1
+SLO_CLASSES = ("tight", "loose")
+"""Names of the SLO classes, by their index in `Trace.slo`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Requests sorted by arrival.
+
+    Attributes:
+        arrival: (N,) ps, sorted, ≥ 0.
+        prompt: (N,) tokens, ≥ 1.
+        output: (N,) tokens, ≥ 1.
+        slo: (N,) index into SLO_CLASSES.
+        family: (N,) index into `families`.
+        ttft_target: (N,) ps.
+        tpot_target: (N,) ps.
+        families: names of the workload families.
+        name: for messages and reports.
+        prefix_offsets: (N + 1,) into `prefix_ids`, or None.
+        prefix_ids: ids of the prompt's prefix blocks (for prefix caching).
+    """
+
+    arrival: npt.NDArray[np.int64]
+    prompt: npt.NDArray[np.int32]
+    output: npt.NDArray[np.int32]
+    slo: npt.NDArray[np.int8]
+    family: npt.NDArray[np.int8]
+    ttft_target: npt.NDArray[np.int64]
+    tpot_target: npt.NDArray[np.int64]
+    families: tuple[str, ...] = ("trace",)
+    name: str = "trace"
+    prefix_offsets: npt.NDArray[np.int64] | None = None
+    prefix_ids: npt.NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks shapes and ranges.
+
+        Raises:
+            ValueError: a column has another length, is unsorted or out of range; names the request.
+        """
+        n = len(self.arrival)
+        kinds = {"arrival": np.int64, "prompt": np.int32, "output": np.int32, "slo": np.int8}
+        kinds |= {"family": np.int8, "ttft_target": np.int64, "tpot_target": np.int64}
+        for key, dtype in kinds.items():
+            column = np.ascontiguousarray(getattr(self, key), dtype)
+            if column.shape != (n,):
+                raise ValueError(f"{self.name}: {key} has shape {column.shape}; it must be ({n},)")
+            object.__setattr__(self, key, column)
+        if n == 0:
+            return
+        _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
+        _refuse(self.name, "arrival", self.arrival, self.arrival > MAX_TIME_PS, "lies beyond 100 days")
+        _refuse(self.name, "arrival", self.arrival, np.diff(self.arrival, prepend=0) < 0, "is unsorted")
+        _refuse(self.name, "prompt", self.prompt, self.prompt < 1, "must be at least 1 token")
+        _refuse(self.name, "output", self.output, self.output < 1, "must be at least 1 token")
+        classes = (self.slo < 0) | (self.slo >= len(SLO_CLASSES))
+        _refuse(self.name, "slo", self.slo, classes, "must be 0 (tight) or 1 (loose)")
+        families = (self.family < 0) | (self.family >= len(self.families))
+        _refuse(self.name, "family", self.family, families, f"must be an index below {len(self.families)}")
+
+    def __len__(self) -> int:
+        """Number of requests."""
+        return len(self.arrival)
+
+    def select(self, which: npt.NDArray[np.bool_] | slice) -> Trace:
+        """The requests picked by a mask or a slice, arrivals unchanged (prefix ids are dropped)."""
+        columns = ("arrival", "prompt", "output", "slo", "family", "ttft_target", "tpot_target")
+        picked = {key: getattr(self, key)[which] for key in columns}
+        return replace(self, **picked, prefix_offsets=None, prefix_ids=None)
+
+    def check_fits(self, cluster: Cluster) -> None:
+        """Refuses a trace that holds a request which no instance choice could always serve.
+
+        Raises:
+            ValueError: names the first such request, what it needs and what the instance has.
+        """
+        p, o = self.prompt.astype(np.int64), self.output.astype(np.int64)
+        most = p + o - 1
+        if cluster.first_token == "prefill":
+            most = np.where(o > 1, np.maximum(most, p + 1), p)
+        needs = {"prefill": p, "decode": most, "mixed": most}
+        for role, need in needs.items():
+            for i, engine in enumerate(getattr(cluster, role)):
+                blocks = -(-need // engine.block_size)
+                for bad, what, has in (
+                    (blocks > engine.num_blocks, "KV blocks", engine.num_blocks),
+                    (p + o > engine.max_model_len, "tokens of context", engine.max_model_len),
+                ):
+                    if bad.any():
+                        k = int(np.argmax(bad))
+                        wants = int(blocks[k]) if what == "KV blocks" else int(p[k] + o[k])
+                        raise ValueError(
+                            f"{self.name}: request {k} ({p[k]} prompt + {o[k]} output tokens) needs "
+                            f"{wants} {what}; {role} instance {i} ({engine.name}) has {has}"
+                        )
+
+
+def _refuse(name: str, column: str, values: npt.NDArray[np.generic], bad: npt.NDArray[np.bool_], why: str) -> None:
+    if bad.any():
+        k = int(np.argmax(bad))
+        raise ValueError(f"{name}: {column} of request {k} is {values[k]}; it {why}")
