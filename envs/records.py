@@ -50,3 +50,11 @@ DECODE_VIEW = (
     "available",
 )
 """Columns of the integer view of a decode instance at an admission, in order. A mixed instance has both views."""
+
+DECISION = np.dtype(
+    [("time", "i8"), ("poll_time", "i8"), ("request", "i4"), ("predicted", "i4")]
+    + [(f"prefill_{name}", "i4") for name in PREFILL_VIEW]
+    + [(f"decode_{name}", "i4") for name in DECODE_VIEW]
+    + [("probability", "f8")]
+)
+"""One row per decision: what the router saw of the pair that it chose; 104 bytes."""

@@ -1,0 +1,1 @@
+"""Training, evaluation, statistics, experiments and their results."""

@@ -1,0 +1,13 @@
+"""The simulated cluster: the compiled core, and the plain reference that it is tested against."""
+
+from .simulate import SimulationResult, run_policy, simulate
+from .simulator import FOREVER, Simulator
+
+__all__ = ["FOREVER", "SimulationResult", "Simulator", "run_policy", "simulate", "warm_up"]
+
+
+def warm_up() -> None:
+    """Compiles the core, or loads it from the cache."""
+    from .warm import warm_up as compile_all
+
+    compile_all()

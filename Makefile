@@ -1,0 +1,81 @@
+# Every target works from a clean clone with Python 3.11 and make; nothing needs an activated environment.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint dev docs bench clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+PY := $(VENV)/bin/python
+# As a variable and not as `-c`, so that the isolated build of the package is pinned as well.
+PIP := PIP_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet --no-input --disable-pip-version-check
+EXTRAS := train,live,scale,dev
+PYTEST := $(PY) -m pytest
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+# One process per core; they share one compiled core, which is therefore compiled before they start.
+WORKERS ?= auto
+WARM_UP := $(PY) -c "from disaggroute.envs.simulator import warm_up; warm_up()"
+
+# An environment that was made in another folder points there: make it again.
+ifneq ($(wildcard $(VENV)/.home),)
+ifneq ($(shell cat $(VENV)/.home),$(CURDIR))
+$(shell rm -f $(VENV)/.home $(VENV)/.base $(VENV)/.full)
+endif
+endif
+
+help:
+	@echo "make demo       evaluate the baselines on the study's scenario: a table and a picture"
+	@echo "make test       run the test suite"
+	@echo "make test-long  run the tests that take minutes"
+	@echo "make lint       ruff, mypy --strict, and the documentation with warnings as errors"
+	@echo "make dev        install every extra (but engines) and prepare the tree for editors"
+	@echo "make docs       build the documentation into site/"
+	@echo "make bench      measure the speed of the simulator"
+	@echo "make clean      remove what the other targets made, the environment included"
+
+demo: $(VENV)/.base
+	$(PY) -m disaggroute evaluate mixed-bursty-a40 --topology 2P4D
+
+test: $(VENV)/.full
+	$(WARM_UP)
+	$(PYTEST) -n $(WORKERS) --maxprocesses 8 --dist worksteal
+
+test-long: $(VENV)/.full
+	$(WARM_UP)
+	$(PYTEST) -n $(WORKERS) --maxprocesses 8 --dist worksteal -m long --hypothesis-profile long
+
+lint: $(VENV)/.full .types/disaggroute
+	$(PY) -m ruff check .
+	MYPYPATH=.types $(PY) -m mypy -p disaggroute
+	$(MKDOCS) --quiet
+
+dev: $(VENV)/.full .types/disaggroute
+
+docs: $(VENV)/.full
+	$(MKDOCS)
+
+bench: $(VENV)/.base
+	$(PY) -m disaggroute bench
+
+clean:
+	rm -rf $(VENV) .types .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none was found on the PATH." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed: $(PYTHON) is {v[0]}.{v[1]}; name another with make PYTHON=...")'
+	@"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing disaggroute into $(VENV) (about half a minute)"
+	@$(PIP) -e .
+	@echo "$(CURDIR)" > $(VENV)/.home
+	@touch $@
+
+$(VENV)/.full: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing disaggroute with the extras $(EXTRAS) into $(VENV) (a minute or two)"
+	@$(PIP) -e ".[$(EXTRAS)]"
+	@echo "$(CURDIR)" > $(VENV)/.home
+	@touch $(VENV)/.base $@
+
+# With this link, type checkers and editors find the package under its name.
+.types/disaggroute:
+	@mkdir -p .types
+	@ln -sfn .. $@

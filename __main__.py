@@ -1,0 +1,94 @@
+"""The command line, assembled from the parts: `disaggroute` or `python -m disaggroute`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from . import __version__
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+"""Exit codes."""
+
+
+class SentenceGroup(TyperGroup):
+    """Turns the errors of all commands into one sentence on the standard error and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; `--debug` lets errors through with their traceback."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            _say("interrupted; the same command goes on from what is stored")
+            raise typer.Exit(FAILED) from None
+        except (ValueError, OSError, RuntimeError) as error:
+            if ctx.params.get("debug"):
+                raise
+            _say(_sentence(error))
+            raise typer.Exit(FAILED if isinstance(error, RuntimeError) else BAD_INPUT) from None
+
+
+app = typer.Typer(
+    cls=SentenceGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Request routing in disaggregated LLM serving: a simulated cluster, baselines and learned routers.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"disaggroute {__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Options that stand before the command."""
+
+
+def _mount() -> None:
+    """Adds the commands of the parts; each imports what is slow only when it runs."""
+    from .envs.profile_commands import app as profile_app
+    from .envs.traces.commands import app as trace_app
+    from .training.commands import register
+
+    register(app)
+    app.add_typer(trace_app, name="trace")
+    app.add_typer(profile_app, name="profile")
+
+
+def _say(sentence: str) -> None:
+    typer.echo(f"disaggroute: {sentence}", err=True)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        # Ours already read as a sentence; the interpreter's own start with "[Errno 2]".
+        text = error.strerror or str(error)
+        return f"{error.filename}: {text.lower()}" if error.filename else text
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+_mount()
+
+
+def main() -> None:
+    """Runs the command line and exits with 0 (done), 1 (a check or run failed) or 2 (bad input)."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""The catalog: where named YAML configurations are found, read and checked.
+
+Names come from the package's `configs/KIND/NAME.yaml` and from files that other packages
+register; a path to a YAML file is accepted wherever a name is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from pydantic import BaseModel, ValidationError
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+KINDS = ("profiles", "workloads", "clusters", "experiments", "training")
+"""Folders of `configs/`."""
+
+_registered: dict[tuple[str, str], Path] = {}
+
+
+def register(kind: str, name: str, path: str | Path) -> None:
+    """Adds a YAML file under a name, for this process.
+
+    Raises:
+        ValueError: the kind is unknown, or the name is taken.
+    """
+    if name in names(kind):
+        raise ValueError(f"{kind}: the name {name!r} is taken; register {path} under another one")
+    _registered[kind, name] = Path(path)
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Names that `read` knows, sorted.
+
+    Raises:
+        ValueError: the kind is unknown.
+    """
+    shipped = {f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")}
+    return tuple(sorted(shipped | {name for k, name in _registered if k == kind}))
+
+
+def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
+    """Reads one configuration as a plain mapping.
+
+    Args:
+        kind: one of KINDS.
+        name_or_path: a name from `names(kind)`, or a path that ends in .yaml or .yml.
+
+    Raises:
+        ValueError: unknown name (the message gives the nearest ones), missing file, bad YAML, or
+            a document that is not a mapping.
+    """
+    import yaml
+
+    text = str(name_or_path)
+    if text.endswith((".yaml", ".yml")):
+        source: Path | Traversable = Path(text)
+    elif (kind, text) in _registered:
+        source = _registered[kind, text]
+    else:
+        source = _folder(kind) / f"{text}.yaml"
+        if text not in names(kind):
+            raise ValueError(unknown(kind.removesuffix("s"), text, names(kind)) + "; a path ends in .yaml")
+    try:
+        content = source.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{text}: cannot be read as a {kind} file ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text}: is not UTF-8 text (byte {error.start})") from error
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        data = yaml.load(content, loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{text}{where}: is not valid YAML ({getattr(error, 'problem', error)})") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{text}: holds a {type(data).__name__}; it must be a mapping of fields")
+    return data
+
+
+def validate(model: type[Model], data: Mapping[str, Any], label: str) -> Model:
+    """Builds a pydantic model, turning its first complaint into one sentence.
+
+    Args:
+        model: the class to build.
+        data: its fields.
+        label: what the data is, put in front of the sentence.
+
+    Raises:
+        ValueError: names the field, its value and what is allowed.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(f"{label}: {_sentence(model, error)}") from error
+
+
+def unknown(what: str, name: str, allowed: Iterable[str]) -> str:
+    """The sentence for a name that is not known, with the nearest ones (or all, when none is near)."""
+    allowed = sorted(allowed)
+    near = difflib.get_close_matches(name, allowed, n=3, cutoff=0.5)
+    if near:
+        return f"unknown {what} {name!r}; nearest: {', '.join(near)}"
+    return f"unknown {what} {name!r}; allowed: {', '.join(allowed) or 'none'}"
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` applied; nested mappings are merged, everything else is replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(old, Mapping)
+        merged[key] = merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _folder(kind: str) -> Traversable:
+    if kind not in KINDS:
+        raise ValueError(unknown("kind of configuration", kind, KINDS))
+    return resources.files(__name__.split(".")[0]) / "configs" / kind
+
+
+def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path, kind, message = first["loc"], first["type"], first["msg"]
+    where = ".".join(str(part) for part in path)
+    if kind == "extra_forbidden":
+        inside = f" of {'.'.join(str(part) for part in path[:-1])}" if path[1:] else ""
+        return unknown(f"field{inside}", str(path[-1]), _fields_at(model, path[:-1]))
+    if kind == "missing":
+        return f"{where} is missing; it is required"
+    if kind == "value_error":
+        message = str(first["ctx"]["error"])
+        return f"{where}: {message}" if where else message
+    if kind.startswith("union_tag"):
+        ctx = first["ctx"]
+        key, allowed = str(ctx["discriminator"]).strip("'"), ctx.get("expected_tags")
+        value = f" is '{ctx['tag']}'" if "tag" in ctx else " is missing"
+        return f"{where}.{key}{value}; it must be " + (f"one of {allowed}" if allowed else "given")
+    for opening in ("Input should ", "Value should "):
+        message = message.replace(opening, "must ", 1)
+    return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
+
+
+def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:
+    """Field names of the models at `path`; indices, keys and union tags in it lead nowhere."""
+    owners = [model]
+    for part in path:
+        inner = [
+            m
+            for owner in owners
+            if part in owner.model_fields
+            for m in _models_in(owner.model_fields[str(part)].annotation)
+        ]
+        owners = inner or owners
+    return {name for owner in owners for name in owner.model_fields}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    from typing import get_args
+
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [m for part in get_args(annotation) for m in _models_in(part)]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

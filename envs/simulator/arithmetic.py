@@ -1,0 +1,55 @@
+"""Integer arithmetic of the core: unsigned division, block counts, and the closed form of a decode leap.
+
+A leap is a run of decode steps with an unchanged batch. Its first step lasts `first` ps, and each further one
+`growth` = C·B ps longer, because every sequence adds a token of context. Hence after k steps
+
+    T(k) = k·first + growth·k(k−1)/2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from .compile import inline
+
+
+@intrinsic
+def udiv(typingctx: Any, a: Any, b: Any) -> Any:
+    """a // b for a ≥ 0, b > 0, without the sign fix-up of floor division."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.udiv(args[0], args[1])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@inline
+def blocks_of(tokens: int, block_size: int) -> int:
+    """KV blocks that hold `tokens` tokens."""
+    return udiv(tokens + block_size - 1, block_size)
+
+
+@inline
+def leap_time(first: int, growth: int, k: int) -> int:
+    """T(k): ps that k steps of a leap take."""
+    return k * first + growth * ((k * (k - 1)) >> 1)
+
+
+@inline
+def steps_within(first: int, growth: int, x: int) -> int:
+    """Largest k with T(k) ≤ x, for x ≥ 0.
+
+    T(k) ≤ x is a quadratic in k; with h = growth/2 and b = first − h its root is 2x / (b + √(b² + 4hx)), in the
+    form that has no cancellation and holds for h = 0. The float is off by less than one step; the integer
+    comparisons make it exact.
+    """
+    h = 0.5 * growth
+    b = first - h
+    k = np.int64(2.0 * x / (b + np.sqrt(b * b + 4.0 * h * x)))
+    k -= np.int64(leap_time(first, growth, k) > x)
+    k += np.int64(leap_time(first, growth, k + 1) <= x)
+    return k

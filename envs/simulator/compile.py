@@ -1,0 +1,72 @@
+"""How the core is compiled and where the machine code is kept.
+
+Numba does not notice when a callee in another module changes, so the cache folder is named after a hash of
+every source that the core is made of, numba's version and Python's: an edit starts a fresh folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+_PACKAGE = Path(__file__).parents[2]
+_COMPILED_SOURCES = ("envs/simulator/*.py", "policies/compiled/*.py", "envs/features.py")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_flags: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+
+
+def source_hash() -> str:
+    """Hash of the sources and versions that the machine code depends on (16 hex digits)."""
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+    for pattern in _COMPILED_SOURCES:
+        for path in sorted(_PACKAGE.glob(pattern)):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Folder of the compiled code: `$DISAGGROUTE_CACHE`, else the user's cache folder, else a temporary one."""
+    chosen = os.environ.get("DISAGGROUTE_CACHE")
+    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = base / "disaggroute" / f"numba-{source_hash()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"disaggroute-{os.getuid()}" / folder.name
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def entry(function: F) -> F:
+    """Compiles a function that Python calls; its machine code is cached on disk."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_folder)
+    try:
+        return numba.njit(cache=True, **_flags)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def inline(function: F) -> F:
+    """Compiles a function that is merged into its callers."""
+    return numba.njit(forceinline=True, **_flags)(function)
+
+
+def rare(function: F) -> F:
+    """Compiles a function that stays a call, for paths that are seldom taken."""
+    return numba.njit(**_flags)(function)
+
+
+_folder = cache_folder()

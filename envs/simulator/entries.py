@@ -1,0 +1,109 @@
+"""The compiled functions that Python calls. Their machine code is cached on disk."""
+
+from __future__ import annotations
+
+from . import layout as L
+from . import ledger
+from .admission import decode_seen, prefill_seen, send
+from .compile import entry, inline
+from .loop import DECIDE, run_to_decision
+from .memory import copy_words, ld, ld32, ldf, st
+from .slots import engine_at, router_of, slot_at
+
+
+@entry
+def run_until_decision(S: int, until: int) -> int:
+    """See `loop.run_to_decision`."""
+    return run_to_decision(S, until)
+
+
+@entry
+def send_pending(S: int, p: int, d: int, probability: float) -> None:
+    """Sends the pending request to the pair (p, d)."""
+    send(S, p, d, probability)
+
+
+@inline
+def open_from(marks: int, i: int, count: int) -> int:
+    """The first instance from i upwards, cyclically, that may be assigned."""
+    while ldf(marks, i) != 0.0:
+        i = i + 1 if i + 1 < count else 0
+    return i
+
+
+@entry
+def replay(S: int, prefills: int, decodes: int, until: int) -> int:
+    """Runs with a given assignment: int64 arrays of prefill and decode indices by request.
+
+    An instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
+    """
+    while True:
+        status = run_to_decision(S, until)
+        if status != DECIDE:
+            return status
+        s = slot_at(S, ld(S, L.H_PENDING))
+        request = ld32(s, L.S_REQUEST)
+        router = router_of(ld32(s, L.S_PLACE))
+        d = open_from(ledger.decode_row(S, router, L.DEC_OPEN), ld(decodes, request), ld(S, L.H_DECODES))
+        p = d
+        if ld(S, L.H_MIXED) == 0:
+            p = open_from(ledger.prefill_row(S, router, L.PRE_OPEN), ld(prefills, request), ld(S, L.H_PREFILLS))
+        send(S, p, d, 1.0)
+
+
+@entry
+def view(S: int, prefill_out: int, decode_out: int) -> None:
+    """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
+    router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
+    for p in range(ld(S, L.H_ROUTED)):
+        for column in range(7):
+            st(prefill_out, p * 7 + column, prefill_seen(S, router, p, column))
+    for d in range(ld(S, L.H_DECODES)):
+        for column in range(11):
+            st(decode_out, d * 11 + column, decode_seen(S, router, d, column))
+
+
+@inline
+def copy_keys(S: int, to: int, at: int, count: int, before: int) -> None:
+    """Copies `count` keys at word `at`, and empties what the target held beyond them."""
+    copy_words(to + at * 8, S + at * 8, count)
+    for i in range(count, before):
+        st(to, at + i, L.FOREVER)
+
+
+@inline
+def copy_state(S: int, to: int) -> None:
+    """Makes block `to` a copy of block S: what is in flight, not what is empty.
+
+    Both were built for the same cluster; `to` keeps its own slot capacity, records and logs.
+    """
+    decodes, prefills = ld(S, L.H_DECODES), ld(S, L.H_PREFILLS)
+    stride = ld(S, L.H_BATCH_STRIDE)
+    batches, crossings, slots = ld(S, L.H_O_BATCH), ld(S, L.H_O_CROSS), ld(S, L.H_O_SLOTS)
+    for d in range(decodes):
+        count = ld(engine_at(S, prefills + d), L.E_BATCH)
+        before = ld(engine_at(to, prefills + d), L.E_BATCH)
+        copy_keys(S, to, batches + 2 * d * stride, count, before)
+        copy_words(to + (batches + (2 * d + 1) * stride) * 8, S + (batches + (2 * d + 1) * stride) * 8, count)
+        for router in range(ld(S, L.H_ROUTERS)):
+            count = ld(ledger.decode_row(S, router, L.DEC_CROSS_COUNT), d)
+            before = ld(ledger.decode_row(to, router, L.DEC_CROSS_COUNT), d)
+            copy_keys(S, to, crossings + (router * decodes + d) * stride, count, before)
+    capacity, words = ld(to, L.H_CAPACITY), ld(to, L.H_WORDS)
+    records, record_stride = ld(to, L.H_RECORDS), ld(to, L.H_RECORD_STRIDE)
+    decisions, log = ld(to, L.H_DECISION_LOG), ld(to, L.H_LOG)
+    copy_words(to, S, batches)
+    copy_words(to + slots * 8, S + slots * 8, ld(S, L.H_HIGH) * L.SLOT_WORDS)
+    st(to, L.H_CAPACITY, capacity)
+    st(to, L.H_WORDS, words)
+    st(to, L.H_RECORDS, records)
+    st(to, L.H_RECORD_STRIDE, record_stride)
+    st(to, L.H_DECISION_LOG, decisions)
+    st(to, L.H_LOG, log)
+
+
+@entry
+def clone_into(S: int, to: int, times: int) -> None:
+    """`copy_state`, `times` times over (more than once only to measure it)."""
+    for _ in range(times):
+        copy_state(S, to)

@@ -1,0 +1,86 @@
+"""Raw memory for the compiled core: loads, stores and block copies by address.
+
+NumPy arrays cost seven words each as arguments and a wrap-around check at every index; the core keeps its
+state in one flat block of 64-bit words instead and reaches it through the functions below. Nothing
+outside `envs/simulator` may use them: an address that is wrong crashes the process.
+
+Addresses are int64 byte addresses; offsets count elements of the accessed width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+
+def _loader(numba_type: Any, llvm_type: Any, result: Any) -> Any:
+    def load(typingctx: Any, address: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            base = builder.inttoptr(args[0], llvm_type.as_pointer())
+            value = builder.load(builder.gep(base, [args[1]]))
+            return builder.sext(value, ir.IntType(64)) if numba_type is not result else value
+
+        return result(types.int64, types.int64), codegen
+
+    return intrinsic(load)
+
+
+def _storer(numba_type: Any, llvm_type: Any, given: Any) -> Any:
+    def store(typingctx: Any, address: Any, offset: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            base = builder.inttoptr(args[0], llvm_type.as_pointer())
+            value = builder.trunc(args[2], llvm_type) if numba_type is not given else args[2]
+            builder.store(value, builder.gep(base, [args[1]]))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, given), codegen
+
+    return intrinsic(store)
+
+
+ld = _loader(types.int64, ir.IntType(64), types.int64)
+"""ld(address, k): the k-th int64 word."""
+st = _storer(types.int64, ir.IntType(64), types.int64)
+"""st(address, k, value): writes the k-th int64 word."""
+ld32 = _loader(types.int32, ir.IntType(32), types.int64)
+"""ld32(address, k): the k-th int32, as int64."""
+st32 = _storer(types.int32, ir.IntType(32), types.int64)
+"""st32(address, k, value): writes the low 32 bits of value."""
+ld16 = _loader(types.int16, ir.IntType(16), types.int64)
+"""ld16(address, k): the k-th int16, as int64."""
+st16 = _storer(types.int16, ir.IntType(16), types.int64)
+"""st16(address, k, value): writes the low 16 bits of value."""
+ld8 = _loader(types.int8, ir.IntType(8), types.int64)
+"""ld8(address, k): the k-th int8, as int64."""
+ldf = _loader(types.float64, ir.DoubleType(), types.float64)
+"""ldf(address, k): the k-th float64."""
+stf = _storer(types.float64, ir.DoubleType(), types.float64)
+"""stf(address, k, value): writes the k-th float64."""
+
+
+@intrinsic
+def float_bits(typingctx: Any, value: Any) -> Any:
+    """The bits of a float64 as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def copy_words(typingctx: Any, to: Any, source: Any, count: Any) -> Any:
+    """copy_words(to, source, count): copies `count` int64 words between blocks that do not overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)])
+        size = builder.mul(args[2], ir.Constant(ir.IntType(64), 8))
+        ends = [builder.inttoptr(a, pointer) for a in args[:2]]
+        builder.call(memcpy, [*ends, size, ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen

@@ -1,0 +1,166 @@
+"""`simulate`: one policy or assignment, one trace, one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..admission import Router
+from ..cluster import Cluster
+from ..router_constants import RouterConstants
+from ..trace import Trace
+from . import entries
+from .simulator import Simulator, resolve_predictor
+
+if TYPE_CHECKING:
+    from ..predictors import Predictor
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResult:
+    """What a run left.
+
+    Attributes:
+        records: (N,) one row per request, dtype RECORD.
+        decisions: (n,) what the router saw of each chosen pair, dtype DECISION; with `observe` the request index only.
+        prefill_views: (n, P, 7) with `observe`, else empty; columns PREFILL_VIEW.
+        decode_views: (n, D, 11) with `observe`, else empty; columns DECODE_VIEW.
+        predicted: (n,) ô, with `observe`.
+        poll_times: (n,) ps, with `observe`.
+    """
+
+    records: npt.NDArray[Any]
+    decisions: npt.NDArray[Any]
+    prefill_views: Integers
+    decode_views: Integers
+    predicted: Integers
+    poll_times: Integers
+
+
+def simulate(
+    trace: Trace,
+    cluster: Cluster,
+    *,
+    policy: Router | None = None,
+    assignment: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    predictor: Predictor | str | npt.NDArray[np.int32] = "bucket",
+    seed: int = 0,
+    constants: RouterConstants | None = None,
+    log_decisions: bool = False,
+    observe: bool = False,
+) -> SimulationResult:
+    """Runs a trace on a cluster to the end.
+
+    Args:
+        trace: the requests.
+        cluster: the instances.
+        policy: who decides; its compiled form is used if it has one.
+        assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An instance
+            that may not be assigned is replaced by the next one upwards, cyclically, that may.
+        predictor: gives ô: a predictor, its name, or (N,) tokens.
+        seed: for what is random in the policy and the predictor.
+        constants: the router's constants (default: from the policy or none).
+        log_decisions: keep what the router saw of the chosen pair.
+        observe: keep everything that the router saw (slow; for tests and study).
+
+    Raises:
+        ValueError: a request cannot fit, both or neither of policy and assignment, or an assignment out of range.
+    """
+    if (policy is None) == (assignment is None):
+        raise ValueError("give either a policy or an assignment")
+    predicted, learns = resolve_predictor(predictor, trace, seed)
+    simulator = Simulator(
+        cluster,
+        trace,
+        predicted=predicted,
+        learns=learns,
+        constants=constants,
+        log_decisions=log_decisions,
+    )
+    pairs = None if assignment is None else check_assignment(assignment, trace, cluster)
+    if policy is not None:
+        policy.reset(seed)
+    if observe:
+        return _run_observed(simulator, policy, pairs)
+    if pairs is not None:
+        simulator.run_with(entries.replay, pairs[0].ctypes.data, pairs[1].ctypes.data)
+    elif policy is not None:
+        run_policy(simulator, policy, seed)
+    empty = np.zeros(0, np.int64)
+    return SimulationResult(simulator.records, simulator.decisions, empty, empty, empty, empty)
+
+
+def run_policy(simulator: Simulator, policy: Router, seed: int) -> None:
+    """Runs a policy to the end, in the compiled loop if it has a compiled form (`run_compiled`)."""
+    compiled = getattr(policy, "run_compiled", None)
+    if compiled is not None and compiled(simulator, seed):
+        return
+    while simulator.run():
+        simulator.send(*policy.route(simulator.admission()))
+
+
+def check_assignment(
+    assignment: tuple[npt.ArrayLike, npt.ArrayLike], trace: Trace, cluster: Cluster
+) -> tuple[Integers, Integers]:
+    """The assignment as int64 arrays.
+
+    Raises:
+        ValueError: a wrong length or an index out of range; names the request.
+    """
+    counts = (len(cluster.mixed),) * 2 if cluster.aggregated else (len(cluster.prefill), len(cluster.decode))
+    columns = []
+    for name, given, count in zip(("prefill", "decode"), assignment, counts, strict=True):
+        column = np.ascontiguousarray(given, np.int64)
+        if column.shape != (len(trace),):
+            raise ValueError(f"assignment: {name} has shape {column.shape}; it must be ({len(trace)},)")
+        bad = (column < 0) | (column >= count)
+        if bad.any():
+            k = int(np.argmax(bad))
+            raise ValueError(
+                f"assignment: {name} of request {k} is {column[k]}; allowed are 0 to {count - 1}"
+            )
+        columns.append(column)
+    if cluster.aggregated and (columns[0] != columns[1]).any():
+        k = int(np.argmax(columns[0] != columns[1]))
+        raise ValueError(f"assignment: request {k} has two different mixed instances")
+    return columns[0], columns[1]
+
+
+def _next_open(view: Integers, index: int) -> int:
+    available = view[:, -1]
+    while not available[index]:
+        index = (index + 1) % len(available)
+    return index
+
+
+def _run_observed(
+    simulator: Simulator, policy: Router | None, pairs: tuple[Integers, Integers] | None
+) -> SimulationResult:
+    seen = []
+    while simulator.run():
+        admission = simulator.admission()
+        seen.append(admission)
+        if pairs is not None:
+            decode = _next_open(admission.decode, int(pairs[1][admission.index]))
+            same = admission.aggregated
+            prefill = decode if same else _next_open(admission.prefill, int(pairs[0][admission.index]))
+        else:
+            assert policy is not None
+            prefill, decode = policy.route(admission)
+        simulator.send(prefill, decode)
+    rows = [len(simulator.cluster.mixed)] * 2
+    if not simulator.cluster.aggregated:
+        rows = [len(simulator.cluster.prefill), len(simulator.cluster.decode)]
+    return SimulationResult(
+        records=simulator.records,
+        decisions=np.array([a.index for a in seen], np.int64),
+        prefill_views=np.array([a.prefill for a in seen], np.int64).reshape(len(seen), rows[0], 7),
+        decode_views=np.array([a.decode for a in seen], np.int64).reshape(len(seen), rows[1], 11),
+        predicted=np.array([a.predicted for a in seen], np.int64),
+        poll_times=np.array([a.poll_time for a in seen], np.int64),
+    )

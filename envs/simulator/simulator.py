@@ -1,0 +1,231 @@
+"""The simulator as Python sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..admission import Admission
+from ..cluster import Cluster
+from ..records import DECISION, DECODE_VIEW, PREFILL_VIEW, RECORD
+from ..router_constants import RouterConstants
+from ..trace import Trace
+from . import entries
+from . import layout as L
+from .loop import DECIDE, FINISHED, GROW, PAUSED
+from .state import Tables, Words, grown, load_trace, new_block
+
+if TYPE_CHECKING:
+    from ..predictors import Predictor
+
+FOREVER = L.FOREVER
+"""A time limit that never comes, ps."""
+
+_FIRST_CAPACITY = 1024
+
+
+class Simulator:
+    """One simulated cluster with the requests that it is given.
+
+    It runs from decision to decision; whoever holds it decides. Its state is one block of memory, so `snapshot`, `restore`
+    and `clone` cost in proportion to what is in flight.
+
+    Args:
+        cluster: what to simulate.
+        trace: the requests.
+        predicted: (N,) predicted output tokens, or None when `learns` names a predictor.
+        learns: "", "bucket", "prompt-bucket" or "prompt-regression".
+        constants: the router's constants for compiled policies (`RouterConstants`), or None.
+        log_decisions: whether `decisions` is kept.
+
+    Raises:
+        ValueError: a request cannot fit the cluster, or `predicted` has the wrong length.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        trace: Trace,
+        *,
+        predicted: npt.NDArray[np.int32] | None = None,
+        learns: str = "",
+        constants: RouterConstants | None = None,
+        log_decisions: bool = False,
+    ) -> None:
+        trace.check_fits(cluster)
+        if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
+            raise ValueError(
+                f"{cluster.name}: {cluster.routers} routers and {len(cluster.instances)} instances; "
+                f"allowed are up to {L.MAX_ROUTERS} routers and {L.MAX_INSTANCES} instances"
+            )
+        if not learns:
+            predicted = np.ascontiguousarray(predicted, np.int32)
+            if predicted.shape != (len(trace),):
+                raise ValueError(f"predicted has shape {predicted.shape}; it must be ({len(trace)},)")
+        self.cluster = cluster
+        self.trace = trace
+        self.constants = constants
+        self.records: npt.NDArray[Any] = np.zeros(len(trace), RECORD)
+        """One row per request (dtype RECORD), valid for those that have ended."""
+        self._predicted = predicted
+        self._tables = Tables.of(cluster)
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY)
+        self._parameters = np.zeros(1)
+        load_trace(self._block, trace, predicted, learns)
+        self._block[L.H_RECORDS] = self.records.ctypes.data
+        self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
+        self._constants = None if constants is None else constants.vectors()
+        if self._constants is not None:
+            self._block[L.H_CONSTANTS] = self._constants.ctypes.data
+        self._decisions: npt.NDArray[Any] | None = None
+        if log_decisions:
+            room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
+            self._decisions = np.zeros(room, DECISION)
+            self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
+
+    @property
+    def address(self) -> int:
+        """Address of the state block, for compiled functions; it changes when the block grows."""
+        return int(self._block.ctypes.data)
+
+    @property
+    def now(self) -> int:
+        """Simulated time, ps."""
+        return int(self._block[L.H_NOW])
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight."""
+        return int(self._block[L.H_LIVE])
+
+    @property
+    def ended(self) -> int:
+        """Requests that have ended."""
+        return int(self._block[L.H_ENDED])
+
+    @property
+    def decisions(self) -> npt.NDArray[Any]:
+        """The decisions made so far (dtype DECISION); empty unless `log_decisions` was given."""
+        if self._decisions is None:
+            return np.zeros(0, DECISION)
+        return self._decisions[: int(self._block[L.H_DECISIONS])]
+
+    def set_parameters(self, parameters: npt.NDArray[np.float64]) -> None:
+        """Gives a compiled policy its parameters."""
+        self._parameters = np.ascontiguousarray(parameters, np.float64)
+        self._block[L.H_PARAMETERS] = self._parameters.ctypes.data
+
+    def policy_state(self, router: int = 0) -> Words:
+        """The words in which a compiled policy keeps its state for one router (a view)."""
+        at = int(self._block[L.H_O_POLICY]) + router * L.POLICY_WORDS
+        return self._block[at : at + L.POLICY_WORDS]
+
+    def run_with(self, runner: Any, *arguments: Any, until: int = FOREVER) -> int:
+        """Runs a compiled loop `runner(address, *arguments, until)`, growing the block when it is full."""
+        while True:
+            status = int(runner(self.address, *arguments, until))
+            if status != GROW:
+                return status
+            self._block = grown(self._block)
+
+    def run(self, until: int = FOREVER) -> bool:
+        """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
+        if self._block[L.H_PENDING] >= 0:
+            return True
+        return self.run_with(entries.run_until_decision, until=until) == DECIDE
+
+    def admission(self) -> Admission:
+        """The decision that is due.
+
+        Raises:
+            RuntimeError: no request awaits a decision.
+        """
+        pending = int(self._block[L.H_PENDING])
+        if pending < 0:
+            raise RuntimeError("no request awaits a decision; call run() first")
+        at = int(self._block[L.H_O_SLOTS]) + pending * L.SLOT_WORDS
+        cells = self._block[at : at + L.SLOT_WORDS].view(np.int32)
+        request, place = int(cells[L.S_REQUEST]), int(cells[L.S_PLACE])
+        prefill = np.empty((int(self._block[L.H_ROUTED]), len(PREFILL_VIEW)), np.int64)
+        decode = np.empty((int(self._block[L.H_DECODES]), len(DECODE_VIEW)), np.int64)
+        entries.view(self.address, prefill.ctypes.data, decode.ctypes.data)
+        return Admission(
+            index=request,
+            now=self.now,
+            router=(place >> L.ROUTER_SHIFT) & L.ROUTER_MASK,
+            prompt=int(cells[L.S_PROMPT]),
+            predicted=int(cells[L.S_PREDICTED]),
+            slo=int(self.trace.slo[request]),
+            ttft_target=int(self.trace.ttft_target[request]),
+            tpot_target=int(self.trace.tpot_target[request]),
+            prefill=prefill,
+            decode=decode,
+            poll_time=int(self._block[L.H_VISIBLE]),
+            aggregated=self.cluster.aggregated,
+            constants=self.constants,
+            address=self.address,
+        )
+
+    def send(self, prefill: int, decode: int, probability: float = 1.0) -> None:
+        """Sends the pending request to a pair of instances (aggregated: the same index twice).
+
+        Raises:
+            RuntimeError: no request awaits a decision.
+            ValueError: an index is out of range or the instance may not be assigned.
+        """
+        if self._block[L.H_PENDING] < 0:
+            raise RuntimeError("no request awaits a decision; call run() first")
+        if self.cluster.aggregated and prefill != decode:
+            raise ValueError(f"prefill {prefill} and decode {decode} differ; a mixed instance serves both")
+        first = int(self._block[L.H_PREFILLS])
+        self._check_open("prefill", prefill, int(self._block[L.H_ROUTED]), 0)
+        self._check_open("decode", decode, int(self._block[L.H_DECODES]), first)
+        entries.send_pending(self.address, prefill, decode, probability)
+
+    def _check_open(self, pool: str, index: int, count: int, first: int) -> None:
+        if not 0 <= index < count:
+            raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
+        row = int(self._block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
+        if self._block[row + L.E_STATE] != L.STATE_UP:
+            raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")
+
+    def snapshot(self) -> Words:
+        """A copy of the state, for `restore`. Records are not part of it: a repeated run rewrites them."""
+        return self._block[: int(self._block[L.H_O_SLOTS]) + int(self._block[L.H_HIGH]) * L.SLOT_WORDS].copy()
+
+    def restore(self, snapshot: Words) -> None:
+        """Goes back to a snapshot of this simulator."""
+        capacity, words = int(self._block[L.H_CAPACITY]), int(self._block[L.H_WORDS])
+        self._block[: len(snapshot)] = snapshot
+        self._block[L.H_CAPACITY], self._block[L.H_WORDS] = capacity, words
+
+    def clone(self) -> Simulator:
+        """An independent copy that goes on from here with records and decisions of its own."""
+        twin = object.__new__(Simulator)
+        twin.__dict__.update(self.__dict__)
+        twin._block = new_block(self.cluster, self._tables, int(self._block[L.H_CAPACITY]))
+        entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
+        twin.records = self.records.copy()
+        twin._block[L.H_RECORDS] = twin.records.ctypes.data
+        twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
+        if self._decisions is not None:
+            twin._decisions = self._decisions.copy()
+            twin._block[L.H_DECISION_LOG] = twin._decisions.ctypes.data
+        return twin
+
+
+def resolve_predictor(
+    predictor: Predictor | str | npt.NDArray[np.int32], trace: Trace, seed: int
+) -> tuple[npt.NDArray[np.int32] | None, str]:
+    """Predicted lengths of a trace, or the name under which the core learns them in the run."""
+    if isinstance(predictor, np.ndarray):
+        return predictor, ""
+    from .. import predictors
+
+    chosen = predictors.parse(predictor) if isinstance(predictor, str) else predictor
+    return chosen.static(trace, seed), chosen.learns
+
+
+__all__ = ["DECIDE", "FINISHED", "FOREVER", "PAUSED", "Simulator", "resolve_predictor"]

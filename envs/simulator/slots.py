@@ -1,0 +1,156 @@
+"""Addresses of the core's regions, and the lists that requests in flight move through.
+
+Every request in flight is one slot; a list is a head and a tail in an engine row, followed by its length, and links in
+the slots. Slots are named by their number, −1 means none.
+"""
+
+from __future__ import annotations
+
+from . import layout as L
+from .compile import inline, rare
+from .memory import ld, ld32, st, st32
+
+
+@inline
+def region(S: int, offset: int) -> int:
+    """Address of the region whose word offset is header field `offset`."""
+    return S + ld(S, offset) * 8
+
+
+@inline
+def slot_at(S: int, k: int) -> int:
+    """Address of slot k."""
+    return region(S, L.H_O_SLOTS) + k * L.SLOT_BYTES
+
+
+@inline
+def engine_at(S: int, i: int) -> int:
+    """Address of the row of engine i (prefill instances first)."""
+    return region(S, L.H_O_ENGINES) + i * (L.ENGINE_WORDS * 8)
+
+
+@inline
+def leap_at(S: int, vector: int) -> int:
+    """Address of a leap vector over the decode instances."""
+    return region(S, L.H_O_LEAP) + vector * ld(S, L.H_DEC_PAD) * 8
+
+
+@inline
+def batch_keys(S: int, d: int) -> int:
+    """Address of the batch keys of decode instance d; its stalls follow."""
+    return region(S, L.H_O_BATCH) + d * ld(S, L.H_BATCH_STRIDE) * 16
+
+
+@inline
+def phases_at(S: int, d: int) -> int:
+    """Address of the prefix counts over block phases of decode instance d."""
+    return region(S, L.H_O_PHASES) + d * ld(S, L.H_PHASE_STRIDE) * 8
+
+
+@inline
+def record_at(S: int, s: int) -> int:
+    """Address of the record row of the request in slot address s."""
+    return ld(S, L.H_RECORDS) + ld32(s, L.S_REQUEST) * ld(S, L.H_RECORD_STRIDE)
+
+
+@inline
+def set_wake(S: int, i: int, t: int) -> None:
+    """Engine i has something to do at t."""
+    st(region(S, L.H_O_WAKE), i, t)
+
+
+@inline
+def wake_of(S: int, i: int) -> int:
+    """When engine i has something to do."""
+    return ld(region(S, L.H_O_WAKE), i)
+
+
+@inline
+def prefill_of(place: int) -> int:
+    """Prefill instance in a packed S_PLACE."""
+    return place & L.PLACE_MASK
+
+
+@inline
+def decode_of(place: int) -> int:
+    """Decode instance in a packed S_PLACE."""
+    return (place >> L.PLACE_BITS) & L.PLACE_MASK
+
+
+@inline
+def router_of(place: int) -> int:
+    """Router in a packed S_PLACE."""
+    return (place >> L.ROUTER_SHIFT) & L.ROUTER_MASK
+
+
+@inline
+def push_back(S: int, e: int, head: int, k: int) -> None:
+    """Appends slot k to the list at field `head` of engine row e."""
+    st32(slot_at(S, k), L.S_NEXT, -1)
+    tail = ld(e, head + 1)
+    if tail < 0:
+        st(e, head, k)
+    else:
+        st32(slot_at(S, tail), L.S_NEXT, k)
+    st(e, head + 1, k)
+    st(e, head + 2, ld(e, head + 2) + 1)
+
+
+@inline
+def push_front(S: int, e: int, head: int, k: int) -> None:
+    """Puts slot k at the head of the list."""
+    first = ld(e, head)
+    st32(slot_at(S, k), L.S_NEXT, first)
+    if first < 0:
+        st(e, head + 1, k)
+    st(e, head, k)
+    st(e, head + 2, ld(e, head + 2) + 1)
+
+
+@inline
+def pop_front(S: int, e: int, head: int) -> int:
+    """Takes the head of a list that is not empty."""
+    k = ld(e, head)
+    after = ld32(slot_at(S, k), L.S_NEXT)
+    st(e, head, after)
+    if after < 0:
+        st(e, head + 1, -1)
+    st(e, head + 2, ld(e, head + 2) - 1)
+    return k
+
+
+@rare
+def remove(S: int, e: int, head: int, k: int) -> None:
+    """Takes slot k out of the list, wherever it stands."""
+    before, here = -1, ld(e, head)
+    while here != k:
+        before, here = here, ld32(slot_at(S, here), L.S_NEXT)
+    after = ld32(slot_at(S, k), L.S_NEXT)
+    if before < 0:
+        st(e, head, after)
+    else:
+        st32(slot_at(S, before), L.S_NEXT, after)
+    if after < 0:
+        st(e, head + 1, before)
+    st(e, head + 2, ld(e, head + 2) - 1)
+
+
+@inline
+def take_slot(S: int) -> int:
+    """A slot for one more request; the caller has made sure that one is free."""
+    st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
+    k = ld(S, L.H_FREE_SLOT)
+    if k >= 0:
+        st(S, L.H_FREE_SLOT, ld32(slot_at(S, k), L.S_NEXT))
+        return k
+    k = ld(S, L.H_HIGH)
+    st(S, L.H_HIGH, k + 1)
+    return k
+
+
+@inline
+def recycle(S: int, k: int) -> None:
+    """Gives slot k back."""
+    st32(slot_at(S, k), L.S_NEXT, ld(S, L.H_FREE_SLOT))
+    st(S, L.H_FREE_SLOT, k)
+    st(S, L.H_LIVE, ld(S, L.H_LIVE) - 1)

@@ -1,0 +1,216 @@
+"""Building the state block: a cluster, a trace and a router's predictor in the form that the compiled core runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..cluster import Cluster, EngineSpec
+from ..trace import Trace
+from . import layout as L
+
+Words = npt.NDArray[np.int64]
+
+LEARNS = {
+    "": L.LEARN_NONE,
+    "bucket": L.LEARN_BUCKET,
+    "prompt-bucket": L.LEARN_PROMPT_BUCKET,
+    "prompt-regression": L.LEARN_PROMPT_REGRESSION,
+}
+"""Predictors that learn in the run, by the name that `Predictor.learns` gives."""
+
+_ACTIONS = {"kill": 0, "drain": 1, "return": 2}
+
+
+def aligned_words(count: int) -> Words:
+    """A zeroed block of int64 words that starts at a cache line."""
+    raw = np.zeros(count + L.LANES, np.int64)
+    skip = (-raw.ctypes.data % 64) // 8
+    return raw[skip : skip + count]
+
+
+def _padded(count: int) -> int:
+    return -(-max(count, 1) // L.LANES) * L.LANES
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The constant tables of a cluster, which state blocks point into.
+
+    Attributes:
+        specs: one row of SPEC_WORDS per engine.
+        batches: A of every engine, back to back.
+        latency: (P, D) ps.
+        events: rows of (time, instance, action).
+    """
+
+    specs: Words
+    batches: Words
+    latency: Words
+    events: Words
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Tables:
+        """Builds the tables of a cluster."""
+        engines = cluster.instances
+        batches = np.concatenate([np.ascontiguousarray(e.batch, np.int64) for e in engines])
+        specs = aligned_words(L.SPEC_WORDS * len(engines)).reshape(-1, L.SPEC_WORDS)
+        at = batches.ctypes.data
+        for row, engine in zip(specs, engines, strict=True):
+            _fill_spec(row, engine, at)
+            at += 8 * len(engine.batch)
+        latency = np.zeros((1, 1), np.int64) if cluster.mixed else cluster.latency_matrix()
+        events = np.array(
+            [(e.time, e.instance, _ACTIONS[e.action]) for e in cluster.events], np.int64
+        ).reshape(-1, 3)
+        return cls(specs, batches, np.ascontiguousarray(latency), np.ascontiguousarray(events))
+
+
+def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
+    row[L.P_BASE_DECODE] = engine.base_decode
+    row[L.P_BASE_PREFILL] = engine.base_prefill
+    row[L.P_BASE_MIXED] = engine.base_mixed
+    row[L.P_CONTEXT] = engine.per_context
+    row[L.P_TOKEN] = engine.per_token
+    row[L.P_SQUARE] = engine.per_token_sq
+    row[L.P_BLOCKS] = engine.num_blocks
+    row[L.P_SEQS] = engine.max_num_seqs
+    row[L.P_BUDGET] = engine.max_num_batched_tokens
+    row[L.P_EGRESS] = engine.egress_per_block
+    row[L.P_LEASE] = engine.lease
+    row[L.P_BATCH] = batch_address
+
+
+def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
+    """An empty cluster at time 0, with room for `capacity` requests in flight and no trace."""
+    prefills, decodes = len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)
+    engines = cluster.instances
+    decoders = engines[prefills:]
+    block_size = engines[0].block_size
+    routed = prefills or decodes
+    wake_pad, pre_pad, dec_pad = _padded(len(engines)), _padded(routed), _padded(decodes)
+    phase_stride = _padded(block_size)
+    batch_stride = _padded(max(e.max_num_seqs for e in decoders))
+    ledger_stride = L.PRE_VECTORS * pre_pad + L.DEC_VECTORS * dec_pad
+    sizes = {
+        L.H_O_WAKE: wake_pad,
+        L.H_O_LEAP: L.LEAP_VECTORS * dec_pad,
+        L.H_O_LEDGER: ledger_stride * cluster.routers,
+        L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
+        L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
+        L.H_O_ENGINES: L.ENGINE_WORDS * len(engines),
+        L.H_O_PHASES: phase_stride * decodes,
+        L.H_O_BATCH: 2 * batch_stride * decodes,
+        L.H_O_CROSS: batch_stride * decodes * cluster.routers,
+    }
+    offsets = {}
+    at = L.HEADER_WORDS
+    for field, size in sizes.items():
+        offsets[field] = at
+        at += _padded(size)
+    block = aligned_words(at + capacity * L.SLOT_WORDS)
+    block[list(offsets)] = list(offsets.values())
+    header = {
+        L.H_O_SLOTS: at,
+        L.H_PREFILLS: prefills,
+        L.H_DECODES: decodes,
+        L.H_ENGINES: len(engines),
+        L.H_ROUTED: routed,
+        L.H_WAKE_PAD: wake_pad,
+        L.H_PRE_PAD: pre_pad,
+        L.H_DEC_PAD: dec_pad,
+        L.H_PHASE_STRIDE: phase_stride,
+        L.H_BATCH_STRIDE: batch_stride,
+        L.H_LEDGER_STRIDE: ledger_stride,
+        L.H_ROUTERS: cluster.routers,
+        L.H_MIXED: int(cluster.aggregated),
+        L.H_FIRST_PREFILL: int(cluster.first_token == "prefill" and not cluster.aggregated),
+        L.H_REROUTE: int(cluster.on_kill == "reroute"),
+        L.H_STRICT: int(cluster.on_kill == "reroute" and len(cluster.events) > 0),
+        L.H_POLL: cluster.poll_interval,
+        L.H_BLOCK: block_size,
+        L.H_OPEN_PREFILLS: routed,
+        L.H_OPEN_DECODES: decodes,
+        L.H_PENDING: -1,
+        L.H_LOST: -1,
+        L.H_FREE_SLOT: -1,
+        L.H_CAPACITY: capacity,
+        L.H_WORDS: len(block),
+        L.H_ARRIVAL: L.FOREVER,
+        L.H_EVENTS: len(tables.events),
+        L.H_EVENT_TIME: int(tables.events[0, 0]) if len(tables.events) else L.FOREVER,
+        L.H_T_EVENTS: tables.events.ctypes.data,
+        L.H_T_LATENCY: tables.latency.ctypes.data,
+    }
+    block[list(header)] = list(header.values())
+    _reset_vectors(block, offsets, pre_pad, dec_pad, routed, decodes)
+    rows = block[offsets[L.H_O_ENGINES] :][: L.ENGINE_WORDS * len(engines)].reshape(-1, L.ENGINE_WORDS)
+    for i, row in enumerate(rows):
+        row[L.E_SPEC] = tables.specs[i].ctypes.data
+        row[L.E_STATE] = L.STATE_UP
+        row[L.E_FREE] = engines[i].num_blocks
+        row[L.E_POLLED] = -1
+        row[L.E_HOLD_TIME] = row[L.E_NEXT_FINISH] = L.FOREVER
+        for head in (L.E_QUEUE, L.E_CHUNKS, L.E_RELEASE, L.E_HOLD):
+            row[head] = row[head + 1] = -1
+    return block
+
+
+def _reset_vectors(
+    block: Words, offsets: dict[int, int], pre_pad: int, dec_pad: int, routed: int, decodes: int
+) -> None:
+    block[offsets[L.H_O_WAKE] : offsets[L.H_O_LEAP]] = L.FOREVER
+    leap = block[offsets[L.H_O_LEAP] :][: L.LEAP_VECTORS * dec_pad].reshape(-1, dec_pad)
+    leap[L.LEAP_FIRST] = 1 << 62
+    closed = np.array(np.inf).view(np.int64)
+    stride = L.PRE_VECTORS * pre_pad + L.DEC_VECTORS * dec_pad
+    for router in range(int(block[L.H_ROUTERS])):
+        ledger = block[offsets[L.H_O_LEDGER] + router * stride :][:stride]
+        prefill = ledger[: L.PRE_VECTORS * pre_pad].reshape(-1, pre_pad)
+        decode = ledger[L.PRE_VECTORS * pre_pad :].reshape(-1, dec_pad)
+        prefill[L.PRE_OPEN, routed:] = closed
+        decode[L.DEC_OPEN, decodes:] = closed
+        decode[L.DEC_CROSS_MIN] = L.FOREVER
+    batches = block[offsets[L.H_O_BATCH] : offsets[L.H_O_CROSS]].reshape(decodes, 2, -1)
+    batches[:, 0] = L.FOREVER
+    block[offsets[L.H_O_CROSS] : int(block[L.H_O_SLOTS])] = L.FOREVER
+
+
+def load_trace(block: Words, trace: Trace, predicted: npt.NDArray[np.int32] | None, learns: str) -> None:
+    """Points a state block at a trace, whose arrays the caller keeps alive."""
+    block[L.H_REQUESTS] = len(trace)
+    block[L.H_NEXT] = 0
+    block[L.H_T_ARRIVAL] = trace.arrival.ctypes.data
+    block[L.H_T_PROMPT] = trace.prompt.ctypes.data
+    block[L.H_T_OUTPUT] = trace.output.ctypes.data
+    block[L.H_T_SLO] = trace.slo.ctypes.data
+    block[L.H_LEARNS] = LEARNS[learns]
+    block[L.H_T_PREDICTED] = 0 if predicted is None else predicted.ctypes.data
+    first = int(trace.arrival[0]) if len(trace) else L.FOREVER
+    block[L.H_ARRIVAL] = first
+    if not block[L.H_STRICT]:
+        block[L.H_VISIBLE] = first // int(block[L.H_POLL]) * int(block[L.H_POLL])
+
+
+def grown(block: Words) -> Words:
+    """A copy of the block with twice the slots.
+
+    Raises:
+        MemoryError: more requests in flight than the core can number.
+    """
+    capacity = 2 * int(block[L.H_CAPACITY])
+    if capacity > L.KEY_MASK:
+        raise MemoryError(f"more than {L.KEY_MASK:,} requests in flight; is the cluster far beyond saturation?")
+    bigger = aligned_words(int(block[L.H_O_SLOTS]) + capacity * L.SLOT_WORDS)
+    bigger[: len(block)] = block
+    bigger[L.H_CAPACITY] = capacity
+    bigger[L.H_WORDS] = len(bigger)
+    return bigger
+
+
+def keep(*objects: Any) -> tuple[Any, ...]:
+    """Holds what a state block points to, so that it is not collected."""
+    return objects

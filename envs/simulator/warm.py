@@ -1,0 +1,48 @@
+"""Compiling the core ahead of use, so that worker processes find it in the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..cluster import Cluster, EngineSpec
+from ..trace import Trace
+from .simulate import simulate
+from .simulator import Simulator
+
+
+def tiny_engine() -> EngineSpec:
+    """An engine with round constants, for a first run."""
+    return EngineSpec(
+        base_decode=10,
+        base_prefill=10,
+        base_mixed=10,
+        batch=np.zeros(9, np.int64),
+        per_context=1,
+        per_token=1,
+        per_token_sq=0,
+        block_size=16,
+        num_blocks=100,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=1000,
+        egress_per_block=1,
+        latency=1,
+        lease=10,
+    )
+
+
+def tiny_trace() -> Trace:
+    """Three requests."""
+    ones = np.ones(3, np.int64)
+    return Trace(ones, ones * 8, ones * 4, ones * 0, ones * 0, ones * 1000, ones * 100)
+
+
+def warm_up() -> None:
+    """Runs every compiled entry point of the simulator once."""
+    engine = tiny_engine()
+    cluster = Cluster(prefill=(engine,), decode=(engine,))
+    trace = tiny_trace()
+    zeros = np.zeros(3, np.int64)
+    simulate(trace, cluster, assignment=(zeros, zeros))
+    simulate(trace, cluster, assignment=(zeros, zeros), observe=True)
+    Simulator(cluster, trace, learns="bucket").clone()

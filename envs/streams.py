@@ -1,0 +1,31 @@
+"""Independent random streams, one per purpose, from one seed.
+
+Adding draws to one stream never changes another: `stream(seed, "arrivals")` is the child of
+`SeedSequence(seed)` that `SeedSequence.spawn` would give at the purpose's place in PURPOSES.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+Purpose = Literal["arrivals", "bursts", "families", "prompts", "outputs", "classes", "noise", "spread"]
+
+PURPOSES: tuple[str, ...] = get_args(Purpose)
+"""Append only: the place of a purpose is part of every published number."""
+
+
+def stream(seed: int, purpose: Purpose) -> np.random.Generator:
+    """The generator for one purpose.
+
+    Args:
+        seed: ≥ 0.
+        purpose: what is drawn from it.
+
+    Raises:
+        ValueError: the seed is negative or no integer.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; it must be an integer of at least 0")
+    return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(PURPOSES.index(purpose),)))

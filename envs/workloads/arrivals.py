@@ -1,0 +1,159 @@
+"""Arrival processes: points of unit rate, mapped through the integrated intensity.
+
+The points (gamma renewal) and the bursts (alternating on and off runs, in real seconds) are drawn once
+from the seed. The arrival times are where the integrated intensity reaches the points. The rate only
+scales the intensity, so a small change of rate moves every arrival a little and draws nothing anew.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..cluster import MAX_TIME_PS, PS_PER_S
+from ..streams import stream
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+
+CHUNK = 65_536
+"""Points are drawn and summed in pieces of this size, so that a longer run has the same first points."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Poisson(BaseModel):
+    """Exponential gaps."""
+
+    model_config = STRICT
+
+    process: Literal["poisson"] = "poisson"
+
+
+class Gamma(BaseModel):
+    """Gamma-distributed gaps.
+
+    Attributes:
+        cv: coefficient of variation of a gap; 1 is Poisson.
+    """
+
+    model_config = STRICT
+
+    process: Literal["gamma"]
+    cv: float = Field(gt=0, le=100)
+
+
+class OnOff(BaseModel):
+    """Arrivals in exponential on-runs only.
+
+    Attributes:
+        on_fraction: share of the time that is on.
+        mean_on_s: mean length of an on-run, s.
+        cv: of the gaps at constant intensity.
+    """
+
+    model_config = STRICT
+
+    process: Literal["on-off"]
+    on_fraction: float = Field(gt=0, lt=1)
+    mean_on_s: float = Field(gt=0)
+    cv: float = Field(1.0, gt=0, le=100)
+
+
+class Mmpp(BaseModel):
+    """Two-state Markov-modulated Poisson process.
+
+    Attributes:
+        ratio: intensity in an on-run over that in an off-run.
+        on_fraction: share of the time that is on.
+        mean_on_s: mean length of an on-run, s.
+        cv: of the gaps at constant intensity; 1 is Poisson.
+    """
+
+    model_config = STRICT
+
+    process: Literal["mmpp"]
+    ratio: float = Field(ge=1)
+    on_fraction: float = Field(gt=0, lt=1)
+    mean_on_s: float = Field(gt=0)
+    cv: float = Field(1.0, gt=0, le=100)
+
+
+Arrivals = Annotated[Poisson | Gamma | OnOff | Mmpp, Field(discriminator="process")]
+
+
+def arrival_times(
+    process: Poisson | Gamma | OnOff | Mmpp, rate: float, duration_s: float, seed: int
+) -> npt.NDArray[np.int64]:
+    """Arrivals in [0, duration), ps, sorted.
+
+    Args:
+        process: the arrival process.
+        rate: mean arrivals per second (over the law of the bursts, not over this draw of them).
+        duration_s: seconds.
+        seed: of the streams "arrivals" and "bursts".
+
+    Raises:
+        ValueError: rate or duration out of range.
+    """
+    if not 0 < rate < float("inf"):
+        raise ValueError(f"rate is {rate}; it must be greater than 0 requests per second, and finite")
+    if not 0 < duration_s <= MAX_TIME_PS / PS_PER_S:
+        raise ValueError(f"duration is {duration_s} s; it must be greater than 0 and at most 100 days")
+    if isinstance(process, OnOff | Mmpp):
+        edges, mass = _integrated(process, duration_s, seed)
+        points = _points(process.cv, rate * float(mass[-1]), seed) / rate
+        points = points[points < mass[-1]]  # the division may have rounded one up to the end
+        run = np.searchsorted(mass, points, side="right") - 1
+        slope = np.diff(mass) / np.diff(edges)
+        seconds = edges[run] + (points - mass[run]) / slope[run]
+    else:
+        cv = process.cv if isinstance(process, Gamma) else 1.0
+        seconds = _points(cv, rate * duration_s, seed) / rate
+    times: npt.NDArray[np.int64] = np.rint(seconds * PS_PER_S).astype(np.int64)
+    return times[times < round(duration_s * PS_PER_S)]
+
+
+def _points(cv: float, end: float, seed: int) -> Floats:
+    """Points of a unit-rate gamma renewal process in [0, end)."""
+    generator = stream(seed, "arrivals")
+    shape = 1.0 / (cv * cv)
+    pieces: list[Floats] = []
+    last = 0.0
+    while last < end:
+        gaps = generator.standard_gamma(shape, CHUNK) / shape
+        pieces.append(last + np.cumsum(gaps))
+        last = float(pieces[-1][-1])
+    points = np.concatenate(pieces) if pieces else np.empty(0)
+    return points[: int(np.searchsorted(points, end, side="left"))]
+
+
+def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Floats, Floats]:
+    """Edges of the runs (s) that cover [0, duration], and the integral of the relative intensity at them.
+
+    The relative intensity has mean 1 over the stationary law. The first run is stationary: its state is
+    on with probability `on_fraction`, and an exponential run's rest has the law of the run.
+    """
+    fraction = process.on_fraction
+    if isinstance(process, Mmpp):
+        off = 1.0 / (process.ratio * fraction + 1.0 - fraction)
+        on = process.ratio * off
+    else:
+        on, off = 1.0 / fraction, 0.0
+    mean = {True: process.mean_on_s, False: process.mean_on_s * (1.0 - fraction) / fraction}
+    generator = stream(seed, "bursts")
+    first_on = bool(generator.random() < fraction)
+    edges, mass = [np.zeros(1)], [np.zeros(1)]
+    time = total = 0.0
+    while time <= duration_s:
+        runs = generator.standard_exponential(1024)
+        is_on = np.arange(1024) % 2 == (0 if first_on else 1)
+        runs *= np.where(is_on, mean[True], mean[False])
+        edges.append(time + np.cumsum(runs))
+        mass.append(total + np.cumsum(runs * np.where(is_on, on, off)))
+        time, total = float(edges[-1][-1]), float(mass[-1][-1])
+    all_edges, all_mass = np.concatenate(edges), np.concatenate(mass)
+    stop = int(np.searchsorted(all_edges, duration_s, side="left")) + 1
+    return all_edges[:stop], all_mass[:stop]

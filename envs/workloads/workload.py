@@ -1,0 +1,106 @@
+"""A workload: makes traces of any rate, length and seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import profiles, targets, unloaded
+from ..cluster import Cluster
+from ..profiles import Profile
+from ..streams import stream
+from ..trace import LOOSE, TIGHT, Trace
+from .arrivals import arrival_times
+from .config import Family, WorkloadConfig
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests of a configuration, to be generated.
+
+    Attributes:
+        config: what was asked for.
+        families: by name; their order is that of `Trace.families`.
+        shares: share of each family, sum 1.
+    """
+
+    config: WorkloadConfig
+    families: dict[str, Family]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def from_config(cls, config: WorkloadConfig) -> Workload:
+        """Resolves the families of a configuration."""
+        mix = config.mix or {config.name: 1.0}
+        total = sum(mix.values())
+        return cls(config, config.families(), tuple(share / total for share in mix.values()))
+
+    @property
+    def name(self) -> str:
+        """Name of the workload."""
+        return self.config.name
+
+    def mean_tokens(self) -> tuple[float, float]:
+        """Mean prompt and output length of a request, tokens."""
+        pairs = [(f.prompt.mean(), f.output.mean()) for f in self.families.values()]
+        prompt, output = np.average(np.array(pairs), axis=0, weights=self.shares)
+        return float(prompt), float(output)
+
+    def generate(
+        self,
+        rate: float,
+        duration_s: float,
+        seed: int,
+        profile: Profile | str | Path | None = None,
+        cluster: Cluster | None = None,
+    ) -> Trace:
+        """The requests that arrive in `duration_s` seconds.
+
+        Arrivals, bursts, families, lengths and classes have independent random streams; what request k
+        is does not depend on the rate or the duration, only when it comes.
+
+        Args:
+            rate: mean requests per second.
+            duration_s: seconds.
+            seed: ≥ 0.
+            profile: sets the targets; the configuration's unless given.
+            cluster: on which a request is alone, for `relative` targets; by default a prefill and a
+                decode instance of the profile.
+
+        Raises:
+            ValueError: rate, duration or seed out of range, or an unknown profile.
+        """
+        arrival = arrival_times(self.config.arrivals, rate, duration_s, seed)
+        n = len(arrival)
+        chosen = profiles.resolve(self.config.profile if profile is None else profile)
+        family, prompt, output, slo = self._requests(n, seed)
+        if self.config.targets == "fixed":
+            ttft, tpot = targets.fixed(slo, chosen)
+        else:
+            engine = chosen.engine()
+            home = cluster or Cluster(prefill=(engine,), decode=(engine,))
+            ttft, tpot = targets.relative(slo, chosen, unloaded.fastest(prompt, output, home).ttft)
+        return Trace(arrival, prompt, output, slo, family, ttft, tpot, tuple(self.families), self.name)
+
+    def _requests(
+        self, n: int, seed: int
+    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int8]]:
+        """Family, prompt, output and SLO class of the first n requests."""
+        draw = {
+            "prompt": stream(seed, "prompts").random(n),
+            "output": stream(seed, "outputs").random(n),
+            "slo": stream(seed, "classes").random(n),
+        }
+        edges = np.cumsum(self.shares)[:-1]
+        family = np.searchsorted(edges, stream(seed, "families").random(n), side="right").astype(np.int8)
+        prompt, output = np.empty(n, np.int32), np.empty(n, np.int32)
+        slo = np.empty(n, np.int8)
+        for index, law in enumerate(self.families.values()):
+            mine = np.flatnonzero(family == index)
+            prompt[mine] = law.prompt.lengths(draw["prompt"][mine])
+            output[mine] = law.output.lengths(draw["output"][mine])
+            slo[mine] = np.where(draw["slo"][mine] < law.tight_share, TIGHT, LOOSE)
+        return family, prompt, output, slo

@@ -1,0 +1,322 @@
+"""`disaggroute list`, `explain`, `evaluate` and `saturate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
+    from .saturation import Saturation
+    from .scenario import Scenario
+
+LISTS = ("policies", "workloads", "profiles", "configs", "predictors")
+
+BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
+
+Workload = Annotated[
+    str,
+    typer.Argument(
+        metavar="[WORKLOAD_OR_TRACE]",
+        help="Workload family (`disaggroute list workloads`), its YAML file, or a trace file.",
+    ),
+]
+Topology = Annotated[
+    str | None,
+    typer.Option(
+        help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: 2P4D."
+    ),
+]
+ClusterFile = Annotated[
+    str | None, typer.Option("--cluster", help="Cluster by name or YAML file, instead of --topology.")
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", help="Profile of every instance of --topology. Default: the workload's."),
+]
+Duration = Annotated[
+    float | None,
+    typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace."),
+]
+Warmup = Annotated[float, typer.Option(help="Seconds before the window, routed alike but not measured.")]
+PredictorName = Annotated[
+    str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")
+]
+Targets = Annotated[
+    str | None,
+    typer.Option(
+        help="SLO targets: fixed (the profile's), or relative to each request alone. Default: the workload's."
+    ),
+]
+Format = Annotated[str | None, typer.Option("--format", help="Format of a trace file. Default: detected.")]
+TightShare = Annotated[
+    float | None, typer.Option(help="Share of tight requests of a trace file. Default: the file's, else 0.5.")
+]
+Scale = Annotated[
+    float,
+    typer.Option(help="Factor on all times the router believes in; 0.135 is the study's uncalibrated one."),
+]
+WorkerCount = Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module to an app."""
+    app.command("list")(list_names)
+    app.command()(explain)
+    app.command()(evaluate)
+    app.command()(saturate)
+
+
+def list_names(
+    what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.")],
+) -> None:
+    """List the names that other commands take."""
+    from ..envs import catalog
+
+    if what not in LISTS:
+        raise ValueError(catalog.unknown("list", what, LISTS))
+    if what == "configs":
+        for kind in catalog.KINDS:
+            for name in catalog.names(kind):
+                typer.echo(f"{kind}/{name}")
+        return
+    for name in _names(what):
+        typer.echo(name)
+
+
+def explain(
+    policy: Annotated[str, typer.Argument(help="Policy, with parameters in brackets where wanted.")],
+) -> None:
+    """Print how a policy decides and what its parameters are."""
+    from rich.console import Console
+
+    from ..policies import registry
+    from .explanation import explanation
+
+    Console(soft_wrap=True, highlight=False).print(explanation(registry.parse(policy)), markup=False)
+
+
+def evaluate(
+    workload: Workload = "mixed-bursty-a40",
+    policies: Annotated[
+        str, typer.Option(help="Policies, separated by commas; parameters in brackets.")
+    ] = BASELINES,
+    topology: Topology = None,
+    cluster: ClusterFile = None,
+    profile: ProfileName = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Requests per second. Default: the saturation rate, stored or searched for."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Traces per policy. Default: 5; a trace file has 1.")
+    ] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(help="First seed. Default: 10000 (validation), 30000 with --claim.")
+    ] = None,
+    duration: Duration = None,
+    warmup: Warmup = 60.0,
+    predictor: PredictorName = "bucket",
+    targets: Targets = None,
+    trace_format: Format = None,
+    tight_share: TightShare = None,
+    constants_scale: Scale = 1.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder. Default: results/WORKLOAD-CLUSTER-KEY.")
+    ] = None,
+    records: Annotated[str, typer.Option(help="Whose records to keep: first (seed), all, none.")] = "first",
+    workers: WorkerCount = None,
+    claim: Annotated[
+        bool, typer.Option("--claim", help="Use held-out seeds for a claim; adds a line to the log.")
+    ] = False,
+    claim_log: Annotated[Path, typer.Option(help="The log of held-out evaluations, to be committed.")] = Path(
+        "configs/experiments/held-out.log"
+    ),
+) -> None:
+    """Run policies on the same traces and compare their goodput.
+
+    Results go to a folder: summary.csv (one row per run), records.parquet, goodput.png.
+
+    What is stored is not run again, so an interrupted evaluation goes on with the same command.
+
+    \b
+    disaggroute evaluate
+    disaggroute evaluate mixed-bursty-a40 --policies "round-robin,marginal-cost(w_q=0.1)" --seeds 20
+    disaggroute evaluate chat --topology 1P2D --rate 12
+    disaggroute evaluate azure2023_conv.csv.gz --rate 20 --targets relative
+    """  # noqa: D301
+    from .evaluation import evaluate as run
+    from .evaluation import split_policies
+    from .picture import draw_goodput
+    from .progress import run_progress
+    from .scenario import Setting
+    from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
+
+    scenario = _scenario(
+        workload=workload,
+        format=trace_format,
+        topology=topology,
+        cluster=cluster,
+        profile=profile,
+        rate=rate,
+        duration_s=duration,
+        warmup_s=warmup,
+        predictor=predictor,
+        targets=targets,
+        tight_share=tight_share,
+        constants_scale=constants_scale,
+    )
+    labels = split_policies(policies)
+    first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
+    count = seeds if seeds is not None else _seed_count(scenario, CLAIM_SEEDS if claim else 5)
+    chosen = seeds_from(first, count)
+    scenario = _with_rate(scenario, workers)
+    report = Setting.of(scenario).traffic.report(scenario.rate)
+    if report:
+        typer.echo(report, err=True)
+    _compile(workers)
+    with run_progress("evaluating") as tell:
+        evaluation = run(
+            scenario,
+            labels,
+            chosen,
+            out=out,
+            records=records,  # type: ignore[arg-type]
+            workers=workers,
+            claim=claim,
+            log=claim_log,
+            on_run=tell,
+        )
+    _show(evaluation, draw_goodput)
+
+
+def saturate(
+    workload: Workload = "mixed-bursty-a40",
+    target: Annotated[float, typer.Option(help="Share of the ceiling to reach, between 0 and 1.")] = 0.84,
+    policy: Annotated[str, typer.Option(help="Policy that is to reach it.")] = "round-robin",
+    topology: Topology = None,
+    cluster: ClusterFile = None,
+    profile: ProfileName = None,
+    start: Annotated[float | None, typer.Option(help="Rate at which to start, requests per second.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Traces per rate. Default: 5; a trace file has 1.")
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="First seed; held-out ones are refused.")] = 20_000,
+    duration: Duration = None,
+    warmup: Warmup = 60.0,
+    predictor: PredictorName = "bucket",
+    targets: Targets = None,
+    trace_format: Format = None,
+    tight_share: TightShare = None,
+    workers: WorkerCount = None,
+) -> None:
+    """Find the rate at which round robin reaches 0.84 of the ceiling.
+
+    Prints the rate alone on the standard output, and what was tried on the standard error.
+
+    \b
+    disaggroute saturate mixed-bursty-a40 --topology 2P4D
+    disaggroute evaluate --rate $(disaggroute saturate chat --seeds 10) chat
+    """  # noqa: D301
+    from .seeds import seeds_from
+
+    scenario = _scenario(
+        workload=workload,
+        format=trace_format,
+        topology=topology,
+        cluster=cluster,
+        profile=profile,
+        rate=start,
+        duration_s=duration,
+        warmup_s=warmup,
+        predictor=predictor,
+        targets=targets,
+        tight_share=tight_share,
+    )
+    count = seeds if seeds is not None else _seed_count(scenario, 5)
+    found = _saturate(scenario, workers, target=target, policy=policy, seeds=seeds_from(first_seed, count))
+    typer.echo(f"{found.rate:g}")
+
+
+def _names(what: str) -> tuple[str, ...]:
+    from ..envs import predictors, profiles, workloads
+    from ..policies import registry
+
+    modules: dict[str, Any] = {"policies": registry, "workloads": workloads}
+    modules |= {"profiles": profiles, "predictors": predictors}
+    return tuple(modules[what].names())
+
+
+def _scenario(**values: Any) -> Scenario:
+    from .scenario import Scenario
+
+    return Scenario.make(**values)
+
+
+def _seed_count(scenario: Scenario, otherwise: int) -> int:
+    from .scenario import Setting
+
+    return 1 if Setting.of(scenario).traffic.single else otherwise
+
+
+def _with_rate(scenario: Scenario, workers: int | None) -> Scenario:
+    """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
+    from .scenario import Setting
+
+    setting = Setting.of(scenario)
+    if scenario.rate is not None or setting.traffic.own_rate is not None:
+        return scenario
+    stored = setting.stored_rate
+    if stored is not None:
+        return scenario.at_rate(stored)
+    return scenario.at_rate(_saturate(scenario, workers).rate)
+
+
+def _saturate(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
+    from .saturation import Probe
+    from .saturation import saturate as search
+
+    def tell(probe: Probe) -> None:
+        typer.echo(
+            f"{probe.rate:g} requests/s: goodput {probe.goodput:.4f}, {probe.share:.4f} of the ceiling",
+            err=True,
+        )
+
+    _compile(workers)
+    found = search(scenario, workers=workers, on_probe=tell, **options)
+    typer.echo(
+        f"{found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g} requests/s "
+        f"(target {found.target:g})",
+        err=True,
+    )
+    return found
+
+
+def _compile(workers: int | None) -> None:
+    """Compiles the core before any worker would."""
+    from ..envs.simulator import warm_up
+    from .workers import check_workers
+
+    check_workers(workers)
+    warm_up()
+
+
+def _show(evaluation: Evaluation, draw: Any) -> None:
+    from rich.console import Console
+
+    from .comparison import compare
+    from .table import delay_table, goodput_table, remarks
+
+    console = Console(highlight=False)
+    comparison = compare(evaluation)
+    title = evaluation.setting.title(evaluation.seeds)
+    picture = draw(comparison, title, evaluation.folder.path / "goodput.png")
+    console.print(title, soft_wrap=True)
+    console.print(goodput_table(comparison))
+    console.print(delay_table(comparison))
+    console.print(remarks(comparison))
+    for path in (evaluation.folder.path / "summary.csv", evaluation.folder.path / "records.parquet", picture):
+        if path.exists():
+            console.print(str(path), soft_wrap=True)

@@ -1,0 +1,218 @@
+"""Evaluation: several policies on the same traces, stored run by run and resumed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..policies import registry
+from .held_out import DEFAULT_LOG, log_claim
+from .metrics import Summary, met_targets, summarise
+from .record_table import record_table
+from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
+from .scenario import Prepared, Scenario, Setting
+from .seeds import check_claim, refuse_held_out
+from .workers import Workers, check_workers
+
+Records = Literal["first", "all", "none"]
+RECORDS: tuple[Records, ...] = ("first", "all", "none")
+
+OnRun = Callable[[int, int], None]
+"""Told after each run: runs done, runs in all."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do: a policy on the trace of a seed, stored in `folder`."""
+
+    scenario: Scenario
+    label: str
+    seed: int
+    folder: ResultsFolder
+    records: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Finished runs of an evaluation.
+
+    Attributes:
+        setting: what was run.
+        folder: where the results lie.
+        labels: policies, in the order asked for.
+        seeds: seeds, one trace each.
+        runs: by label, in the order of the seeds.
+    """
+
+    setting: Setting
+    folder: ResultsFolder
+    labels: tuple[str, ...]
+    seeds: range
+    runs: dict[str, tuple[Run, ...]]
+
+
+def evaluate(
+    scenario: Scenario,
+    policies: Sequence[str],
+    seeds: range,
+    *,
+    out: Path | None = None,
+    records: Records = "first",
+    workers: int | None = None,
+    claim: bool = False,
+    log: Path = DEFAULT_LOG,
+    on_run: OnRun | None = None,
+) -> Evaluation:
+    """Runs every policy on the trace of every seed and stores the results.
+
+    Runs that the folder already holds are not repeated. Several processes are started from a spawned
+    interpreter, so a script that calls this must guard its main part with `if __name__ == "__main__":`.
+
+    Args:
+        scenario: what drives which cluster; its rate must be known.
+        policies: policy names, with parameters in brackets where wanted, such as `marginal-cost(w_q=0.1)`.
+        seeds: one trace each.
+        out: results folder; by default `default_folder(setting)`.
+        records: of which runs to keep the records: of the first seed, of all, of none.
+        workers: processes, None for one per core.
+        claim: whether the evaluation is to carry a claim (held-out seeds, and a line in the log).
+        log: where the line goes.
+        on_run: told after each run.
+
+    Raises:
+        ValueError: an unknown name, a value out of range, seeds that may not be used, a request that does not
+            fit, or a folder of another configuration.
+        OSError: the folder cannot be written.
+    """
+    if records not in RECORDS:
+        raise ValueError(f"records is {records!r}; allowed are {', '.join(RECORDS)}")
+    check_workers(workers)
+    labels = check_policies(policies)
+    setting = Setting.of(scenario)
+    setting.check_seeds(seeds)
+    if claim:
+        check_claim(seeds, setting.duration_s)
+    else:
+        refuse_held_out(seeds, "an evaluation without --claim")
+    setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
+    folder = ResultsFolder.open(out or default_folder(setting), setting.configuration())
+    done: dict[tuple[str, int], Run] = {}
+    tasks = []
+    for seed in seeds:
+        for label in labels:
+            keep = records == "all" or (records == "first" and seed == seeds[0])
+            run = folder.read(policy_card(label), seed, records=keep)
+            if run is None:
+                tasks.append(Task(scenario, label, seed, folder, keep))
+            else:
+                done[label, seed] = run
+    total = len(seeds) * len(labels)
+    if claim and tasks:
+        log_claim(log, folder.key, labels, seeds, setting)
+    if on_run:
+        on_run(len(done), total)
+    _run(tasks, done, folder, workers, lambda: on_run(len(done), total) if on_run else None)
+    runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
+    folder.write_summary(folder.runs())
+    folder.write_records([runs[label][0] for label in labels])
+    return Evaluation(setting, folder, labels, seeds, runs)
+
+
+def _run(
+    tasks: list[Task],
+    done: dict[tuple[str, int], Run],
+    folder: ResultsFolder,
+    workers: int | None,
+    tell: Callable[[], None],
+) -> None:
+    written = time.monotonic()
+    with Workers(workers) as pool:
+        for run in pool.run(run_task, tasks):
+            done[run.label, run.seed] = run
+            tell()
+            # What is done so far is always readable as a table, at a small cost.
+            if time.monotonic() - written > 2.0:
+                folder.write_summary(folder.runs())
+                written = time.monotonic()
+
+
+def run_task(task: Task) -> Run:
+    """Does one run and stores it (in a worker process).
+
+    Raises:
+        OSError: the results cannot be written.
+    """
+    setting = Setting.of(task.scenario)
+    prepared = setting.prepare(task.seed)
+    policy = registry.parse(task.label)
+    result = setting.simulate(prepared, policy, task.seed)
+    run = Run(
+        schema_version=RESULTS_SCHEMA,
+        experiment=task.folder.key,
+        label=task.label,
+        policy=policy_card(task.label),
+        seed=task.seed,
+        summary=summary_of(result.records, prepared, setting),
+    )
+    table = None
+    if task.records:
+        met = met_targets(result.records, prepared.trace)
+        table = record_table(result, prepared, met, label=task.label, policy=run.policy, seed=task.seed)
+    task.folder.write(run, table)
+    return run
+
+
+def summary_of(records: object, prepared: Prepared, setting: Setting) -> Summary:
+    """Summary of a run's records in a setting."""
+    return summarise(
+        records,  # type: ignore[arg-type]
+        prepared.trace,
+        prepared.window,
+        pools=setting.pools,
+        gpus=setting.gpus,
+        alone=prepared.alone,
+        feasible=prepared.feasible,
+    )
+
+
+def check_policies(policies: Sequence[str]) -> tuple[str, ...]:
+    """The labels, each of which names a policy, none twice.
+
+    Raises:
+        ValueError: no policy, an unknown one, bad parameters, or one policy twice.
+    """
+    labels: dict[str, str] = {}
+    for text in policies:
+        label = text.strip()
+        card = policy_card(label)
+        key = f"{card['name']} {card['hash']}"
+        if key in labels.values():
+            raise ValueError(f"policies names {label} twice; each policy runs once on each trace")
+        labels[label] = key
+    if not labels:
+        raise ValueError("policies is empty; at least one policy is needed")
+    return tuple(labels)
+
+
+def policy_card(label: str) -> dict[str, object]:
+    """What a run stores of its policy: name, parameters, hash.
+
+    Raises:
+        ValueError: the name is unknown or a parameter is not accepted.
+    """
+    policy = registry.parse(label)
+    return {"name": policy.name, "params": dict(policy.params), "hash": policy.hash}
+
+
+def default_folder(setting: Setting) -> Path:
+    """`results/<workload>-<cluster>-<key>`: another configuration gets another folder."""
+    return Path("results") / f"{setting.name}-{fingerprint(setting.configuration())[:6]}"
+
+
+def split_policies(text: str) -> list[str]:
+    """Policies of a comma-separated list; commas inside brackets belong to parameters."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]

@@ -1,0 +1,294 @@
+"""The results folder: runs keyed by content, written atomically, resumed.
+
+    experiment.json                     what all runs of the folder have in common, and its key
+    runs/<policy>-<hash>/<seed>.json    summary of one run
+    records/<policy>-<hash>/<seed>.parquet   its records, where they are kept
+    summary.csv                         one row per run
+    records.parquet                     records of the first seed, all policies
+    goodput.png                         the picture
+
+No file holds a time of day or depends on the order in which runs finished: a killed and resumed evaluation
+ends in the same bytes as one that was left alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .metrics import Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESULTS_SCHEMA = 1
+"""Version of the layout and the columns of a results folder; stored in every file."""
+
+Json = Mapping[str, Any]
+
+
+class Run(BaseModel):
+    """Summary of one policy on one trace, and what it belongs to.
+
+    Attributes:
+        schema_version: `RESULTS_SCHEMA` at the time of writing.
+        experiment: key of the experiment's configuration.
+        label: the policy as it was asked for.
+        policy: its name, parameters and hash.
+        seed: of trace, policy and predictor.
+        summary: the numbers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    schema_version: int
+    experiment: str
+    label: str
+    policy: dict[str, Any]
+    seed: int
+    summary: Summary
+
+
+def fingerprint(configuration: Json) -> str:
+    """Hash of a JSON-able configuration: 16 hex digits of SHA-256 over its canonical form."""
+    text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file that is either absent, the old one or complete, also after a loss of power.
+
+    Raises:
+        OSError: the file cannot be written; the message is one sentence.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise _sentence(error, path) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Appends a line to a text file, which is created if need be.
+
+    Raises:
+        OSError: the file cannot be written; the message is one sentence.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise _sentence(error, path) from error
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """One experiment's folder.
+
+    Attributes:
+        path: the folder.
+        key: fingerprint of the experiment's configuration.
+    """
+
+    path: Path
+    key: str
+
+    @classmethod
+    def open(cls, path: Path, configuration: Json) -> ResultsFolder:
+        """Opens a folder for an experiment, and creates it if need be.
+
+        Args:
+            path: the folder.
+            configuration: JSON-able; all that the runs have in common.
+
+        Raises:
+            ValueError: the folder holds runs of another configuration, or something else.
+            OSError: it cannot be read or written.
+        """
+        folder = cls(path, fingerprint(configuration))
+        note = path / "experiment.json"
+        try:
+            known = note.read_bytes() if note.exists() else None
+            strangers = path.exists() and any(not p.name.startswith(".") for p in path.iterdir())
+        except OSError as error:
+            raise _sentence(error, path) from error
+        if known is None:
+            if strangers:
+                raise ValueError(f"out is {path}, which holds other files; name a new or empty folder")
+            content = {"schema_version": RESULTS_SCHEMA, "key": folder.key, "configuration": configuration}
+            write_atomically(note, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+        else:
+            folder._check(known, configuration)
+        folder._sweep()
+        return folder
+
+    def _check(self, known: bytes, configuration: Json) -> None:
+        try:
+            content = json.loads(known)
+            key, other = content["key"], content["configuration"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{self.path}/experiment.json is unreadable; name another folder") from None
+        if key != self.key:
+            names = sorted(
+                name for name in {*other, *configuration} if other.get(name) != configuration.get(name)
+            )
+            raise ValueError(
+                f"out is {self.path}, which holds runs of another configuration (other {', '.join(names)}); "
+                "name another folder"
+            )
+
+    def _sweep(self) -> None:
+        """Removes what a killed process left half-written."""
+        for left in self.path.rglob(".*.tmp"):
+            owner = left.name.split(".")[-2]
+            if owner.isdigit() and not _alive(int(owner)):
+                with suppress(OSError):
+                    left.unlink()
+
+    def run_path(self, policy: Json, seed: int) -> Path:
+        """Where the summary of a run lies."""
+        return self.path / "runs" / _slug(policy) / f"{seed}.json"
+
+    def records_path(self, policy: Json, seed: int) -> Path:
+        """Where the records of a run lie."""
+        return self.path / "records" / _slug(policy) / f"{seed}.parquet"
+
+    def read(self, policy: Json, seed: int, records: bool = False) -> Run | None:
+        """The stored run, or None when it is still to do.
+
+        Args:
+            policy: its name, params and hash.
+            seed: of the run.
+            records: whether a run without stored records counts as still to do.
+
+        Raises:
+            ValueError: the file is unreadable or of another configuration.
+        """
+        path = self.run_path(policy, seed)
+        if not path.exists() or (records and not self.records_path(policy, seed).exists()):
+            return None
+        try:
+            run = Run.model_validate_json(path.read_bytes())
+        except ValidationError:
+            raise ValueError(f"{path} is not a readable run; delete it and start again") from None
+        if run.experiment != self.key or run.schema_version != RESULTS_SCHEMA:
+            raise ValueError(f"{path} belongs to another configuration; name another folder")
+        return run
+
+    def write(self, run: Run, records: pa.Table | None = None) -> None:
+        """Stores a run; its records first, so that a stored summary implies them.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if records is not None:
+            write_atomically(self.records_path(run.policy, run.seed), parquet_bytes(records))
+        text = json.dumps(json.loads(run.model_dump_json()), indent=1) + "\n"
+        write_atomically(self.run_path(run.policy, run.seed), text.encode())
+
+    def runs(self) -> list[Run]:
+        """All stored runs, by policy and seed."""
+        found = []
+        for path in sorted((self.path / "runs").glob("*/*.json")):
+            run = Run.model_validate_json(path.read_bytes())
+            found.append(run)
+        return sorted(found, key=lambda run: (run.label, run.policy["hash"], run.seed))
+
+    def write_summary(self, runs: Iterable[Run]) -> Path:
+        """Writes `summary.csv`: one row per run, in the order given.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        rows = [
+            {"schema_version": RESULTS_SCHEMA, "experiment": run.experiment, "policy": run.label}
+            | {"policy_hash": run.policy["hash"], "seed": run.seed}
+            | run.summary.row()
+            for run in runs
+        ]
+        text = io.StringIO()
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        path = self.path / "summary.csv"
+        write_atomically(path, text.getvalue().encode())
+        return path
+
+    def write_records(self, runs: Iterable[Run]) -> Path | None:
+        """Writes `records.parquet`: the stored records of these runs, one after the other.
+
+        Returns:
+            The path, or None when none of the runs has records.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        paths = [self.records_path(run.policy, run.seed) for run in runs]
+        tables = [pq.read_table(path) for path in paths if path.exists()]
+        if not tables:
+            return None
+        path = self.path / "records.parquet"
+        write_atomically(path, parquet_bytes(pa.concat_tables(tables, promote_options="default")))
+        return path
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """A table as a Parquet file; the same table gives the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _slug(policy: Json) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(policy["name"]))
+    return f"{name}-{str(policy['hash'])[:12]}"
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _sentence(error: OSError, path: Path) -> OSError:
+    reason = os.strerror(error.errno or errno.EIO).lower()
+    return OSError(error.errno, f"cannot write {path}: {reason}")

@@ -1,0 +1,214 @@
+"""The saturation rate: where a reference policy reaches a given share of the ceiling.
+
+Policies differ only under contention, so each scenario is driven at the rate where round robin is in the
+middle of its collapse. All rates are tried on the same seeds: a small change of rate moves every arrival a
+little and draws nothing anew, so that goodput is smooth in the rate and bisection finds the place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..policies import registry
+from .metrics import met_targets
+from .scenario import Scenario, Setting
+from .seeds import SATURATION, refuse_held_out
+from .workers import Workers
+
+TARGET = 0.84
+"""Share of the ceiling that round robin reaches at saturation."""
+
+TOLERANCE = 0.0005
+"""Distance from the target at which the search ends."""
+
+NARROW = 1.001
+"""Ratio of the two rates of the bracket at which the search ends."""
+
+FEWEST_REQUESTS = 20
+"""Requests expected in the window at the lowest rate that is tried."""
+
+MOST_REQUESTS = 500_000
+"""Requests expected in a run at the highest rate that is tried."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What happened at one rate.
+
+    Attributes:
+        rate: requests per second.
+        goodput: mean over the seeds.
+        ceiling: mean over the seeds.
+    """
+
+    rate: float
+    goodput: float
+    ceiling: float
+
+    @property
+    def share(self) -> float:
+        """Goodput over the ceiling (0 when nothing is feasible)."""
+        return self.goodput / self.ceiling if self.ceiling > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Result of the search.
+
+    Attributes:
+        found: the probe nearest to the target.
+        target: share of the ceiling that was sought.
+        policy: the reference policy.
+        probes: all probes, in the order in which they were made.
+    """
+
+    found: Probe
+    target: float
+    policy: str
+    probes: tuple[Probe, ...]
+
+    @property
+    def rate(self) -> float:
+        """The saturation rate, requests per second."""
+        return self.found.rate
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """One seed of one probe."""
+
+    scenario: Scenario
+    policy: str
+    seed: int
+
+
+def saturate(
+    scenario: Scenario,
+    *,
+    target: float = TARGET,
+    policy: str = "round-robin",
+    seeds: range | None = None,
+    workers: int | None = None,
+    on_probe: Callable[[Probe], None] | None = None,
+) -> Saturation:
+    """Finds the rate at which the reference policy reaches `target` × ceiling.
+
+    Args:
+        scenario: its rate is only where the search starts.
+        target: share of the ceiling, between 0 and 1.
+        policy: the reference policy.
+        seeds: traces to average over; by default the first five of the saturation range, or the one trace of
+            a file.
+        workers: processes, None for one per core.
+        on_probe: told after each rate.
+
+    Raises:
+        ValueError: a target out of range or out of reach (the message says what can be reached), held-out
+            seeds, or a bad scenario.
+    """
+    if not 0 < target < 1:
+        raise ValueError(f"target is {target}; it must lie between 0 and 1")
+    registry.parse(policy)
+    setting = Setting.of(scenario)
+    if seeds is None:
+        seeds = SATURATION.take(1 if setting.traffic.single else 5)
+    refuse_held_out(seeds, "saturate")
+    setting.check_seeds(seeds)
+    with Workers(workers) as pool:
+        return _search(setting, target, policy, seeds, pool, on_probe)
+
+
+def _search(
+    setting: Setting,
+    target: float,
+    policy: str,
+    seeds: range,
+    pool: Workers,
+    on_probe: Callable[[Probe], None] | None,
+) -> Saturation:
+    probes: dict[float, Probe] = {}
+
+    def share(rate: float) -> float:
+        if rate not in probes:
+            probes[rate] = _probe(setting.scenario.at_rate(rate), policy, seeds, pool)
+            if on_probe:
+                on_probe(probes[rate])
+        return probes[rate].share
+
+    lowest, highest = rate_limits(setting)
+    start = setting.scenario.rate or setting.traffic.own_rate or float(len(setting.cluster.instances))
+    low, high = _bracket(share, min(max(start, lowest), highest), lowest, highest, target)
+    if low is None or high is None:
+        reached = [probe.share for probe in probes.values()]
+        raise ValueError(
+            f"target is {target:g}; at {min(probes):g} to {max(probes):g} requests/s {policy} reaches "
+            f"{min(reached):.3f} to {max(reached):.3f} of the ceiling, so name a target in between"
+        )
+    while high / low > NARROW and min(abs(p.share - target) for p in probes.values()) > TOLERANCE:
+        middle = _rounded(math.sqrt(low * high))
+        if middle in (low, high):
+            break
+        if share(middle) >= target:
+            low = middle
+        else:
+            high = middle
+    found = min(probes.values(), key=lambda p: (abs(p.share - target), p.rate))
+    return Saturation(found, target, policy, tuple(probes.values()))
+
+
+def rate_limits(setting: Setting) -> tuple[float, float]:
+    """Lowest and highest rate that a search tries, requests per second.
+
+    A family has a fixed window. The window of a trace file shrinks as its rate grows, so there the highest is
+    where the window has shrunk to a thousandth of what it is at the trace's own rate.
+    """
+    own = setting.traffic.own_rate
+    if own is not None:
+        return own / 1_000, own * 1_000
+    end_s = setting.scenario.warmup_s + setting.duration_s
+    return _rounded(FEWEST_REQUESTS / setting.duration_s), _rounded(MOST_REQUESTS / end_s)
+
+
+def probe_seed(task: ProbeTask) -> tuple[float, float]:
+    """Goodput and ceiling of one seed (in a worker process)."""
+    setting = Setting.of(task.scenario)
+    prepared = setting.prepare(task.seed)
+    result = setting.simulate(prepared, registry.parse(task.policy), task.seed)
+    inside = prepared.window.holds(prepared.trace)
+    met = met_targets(result.records, prepared.trace)[inside]
+    return float(met.mean()), prepared.ceiling
+
+
+def _probe(scenario: Scenario, policy: str, seeds: range, pool: Workers) -> Probe:
+    tasks = [ProbeTask(scenario, policy, seed) for seed in seeds]
+    # Sorted: results come in any order, and a sum of floats depends on it.
+    goodputs, ceilings = zip(*sorted(pool.run(probe_seed, tasks)), strict=True)
+    assert scenario.rate is not None
+    return Probe(scenario.rate, math.fsum(goodputs) / len(seeds), math.fsum(ceilings) / len(seeds))
+
+
+def _bracket(
+    share: Callable[[float], float], start: float, lowest: float, highest: float, target: float
+) -> tuple[float | None, float | None]:
+    """Two rates, a factor 2 apart at most, above and below the target; None where a limit was hit."""
+    rate = _rounded(start)
+    if share(rate) >= target:
+        while rate < highest:
+            following = _rounded(min(rate * 2, highest))
+            if share(following) < target:
+                return rate, following
+            rate = following
+        return rate, None
+    while rate > lowest:
+        following = _rounded(max(rate / 2, lowest))
+        if share(following) >= target:
+            return following, rate
+        rate = following
+    return None, rate
+
+
+def _rounded(rate: float) -> float:
+    """Four digits: a rate that people can copy."""
+    return float(f"{rate:.4g}")

@@ -1,0 +1,24 @@
+"""Hash of the code that decides results, so that stored runs of other code are never taken for its own."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+DECIDING = ("envs", "policies", "training/metrics.py")
+"""Folders and files whose change may change a number."""
+
+
+@lru_cache(maxsize=1)
+def source_hash() -> str:
+    """16 hex digits of SHA-256 over the Python sources in `DECIDING`."""
+    root = Path(__file__).resolve().parent.parent
+    state = hashlib.sha256()
+    for name in DECIDING:
+        place = root / name
+        for path in [place] if place.suffix == ".py" else sorted(place.rglob("*.py")):
+            content = path.read_bytes()
+            state.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+            state.update(content)
+    return state.hexdigest()[:16]
