@@ -13,7 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from . import catalog, profiles, router_constants
 from .cluster import MAX_TIME_PS, PS_PER_S, Action, Cluster, ClusterEvent, EngineSpec
-from .profiles import PS_PER_MS, EngineOverrides, Profile
+from .profile_constants import PS_PER_MS, EngineOverrides
+from .profiles import Profile
 from .router_constants import RouterConstants
 
 STRICT = ConfigDict(extra="forbid", frozen=True)

@@ -12,12 +12,6 @@ from .slots import engine_at, router_of, slot_at
 
 
 @entry
-def run_until_decision(S: int, until: int) -> int:
-    """See `loop.run_to_decision`."""
-    return run_to_decision(S, until)
-
-
-@entry
 def send_pending(S: int, p: int, d: int, probability: float) -> None:
     """Sends the pending request to the pair (p, d)."""
     send(S, p, d, probability)
@@ -32,14 +26,15 @@ def open_from(marks: int, i: int, count: int) -> int:
 
 
 @entry
-def replay(S: int, prefills: int, decodes: int, until: int) -> int:
-    """Runs with a given assignment: int64 arrays of prefill and decode indices by request.
+def run(S: int, prefills: int, decodes: int, until: int) -> int:
+    """Runs to the next decision, or with a given assignment (see `loop.run_to_decision` for what it returns).
 
-    An instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
+    `prefills` and `decodes` are addresses of int64 indices by request, or 0 to stop at every decision. An instance
+    that may not be assigned is replaced by the next one upwards, cyclically, that may.
     """
     while True:
         status = run_to_decision(S, until)
-        if status != DECIDE:
+        if status != DECIDE or prefills == 0:
             return status
         s = slot_at(S, ld(S, L.H_PENDING))
         request = ld32(s, L.S_REQUEST)

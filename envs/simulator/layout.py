@@ -94,7 +94,7 @@ LEAP_START, LEAP_FIRST, LEAP_GROWTH, LEAP_STEPS, LEAP_DONE, LEAP_NOW, LEAP_VECTO
 # start time; first step and growth (ps); planned steps; steps completed before it; steps completed at the last sync
 
 # --- ledger, per router: vectors over prefill rows, then vectors over decode rows -----------------------------
-PRE_QUEUED, PRE_TOKENS, PRE_STRICT, PRE_OPEN, PRE_VECTORS = range(5)
+PRE_QUEUED, PRE_TOKENS, PRE_STRICT, PRE_OPEN, PRE_COST, PRE_VECTORS = range(6)
 (
     DEC_IN_FLIGHT,
     DEC_PENDING,
@@ -109,9 +109,10 @@ PRE_QUEUED, PRE_TOKENS, PRE_STRICT, PRE_OPEN, PRE_VECTORS = range(5)
     DEC_STREAMS,
     DEC_STRICT,
     DEC_OPEN,
+    DEC_COST,
     DEC_VECTORS,
-) = range(14)
-# …_OPEN: 0.0 if requests may be assigned, else +inf (float64)
+) = range(15)
+# …_OPEN: 0.0 if requests may be assigned, else +inf (float64); …_COST: scratch for the policy's scores
 
 # --- learner, per router: (count, sum) pairs; classes × 32 prompt buckets, then classes, then all, then regression --
 BUCKETS = 32

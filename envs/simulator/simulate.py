@@ -88,7 +88,7 @@ def simulate(
     if observe:
         return _run_observed(simulator, policy, pairs)
     if pairs is not None:
-        simulator.run_with(entries.replay, pairs[0].ctypes.data, pairs[1].ctypes.data)
+        simulator.run_with(entries.run, pairs[0].ctypes.data, pairs[1].ctypes.data)
     elif policy is not None:
         run_policy(simulator, policy, seed)
     empty = np.zeros(0, np.int64)

@@ -14,8 +14,9 @@ from ..router_constants import RouterConstants
 from ..trace import Trace
 from . import entries
 from . import layout as L
+from .constants import packed
 from .loop import DECIDE, FINISHED, GROW, PAUSED
-from .state import Tables, Words, grown, load_trace, new_block
+from .state import LEARNS, Tables, Words, grown, load_trace, new_block
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -76,7 +77,8 @@ class Simulator:
         load_trace(self._block, trace, predicted, learns)
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
-        self._constants = None if constants is None else constants.vectors()
+        pads = int(self._block[L.H_PRE_PAD]), int(self._block[L.H_DEC_PAD])
+        self._constants = None if constants is None else packed(constants, *pads)
         if self._constants is not None:
             self._block[L.H_CONSTANTS] = self._constants.ctypes.data
         self._decisions: npt.NDArray[Any] | None = None
@@ -134,7 +136,7 @@ class Simulator:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
         if self._block[L.H_PENDING] >= 0:
             return True
-        return self.run_with(entries.run_until_decision, until=until) == DECIDE
+        return self.run_with(entries.run, 0, 0, until=until) == DECIDE
 
     def admission(self) -> Admission:
         """The decision that is due.
@@ -222,6 +224,8 @@ def resolve_predictor(
     """Predicted lengths of a trace, or the name under which the core learns them in the run."""
     if isinstance(predictor, np.ndarray):
         return predictor, ""
+    if isinstance(predictor, str) and predictor in LEARNS:
+        return None, predictor
     from .. import predictors
 
     chosen = predictors.parse(predictor) if isinstance(predictor, str) else predictor

@@ -112,9 +112,9 @@ class Column:
 
     def _numbers(self, what: str) -> npt.NDArray[np.float64]:
         try:
-            if any(isinstance(value, bool) or value is None for value in self.values):
-                raise ValueError
-            values = np.array(list(map(float, self.values)), np.float64)
+            if bool in set(map(type, self.values)):
+                raise TypeError  # JSON's true is no number
+            values = np.fromiter(map(float, self.values), np.float64, len(self.values))
         except (TypeError, ValueError, OverflowError):
             values = self._each(_number, what).astype(np.float64)
         self._refuse(~np.isfinite(values), f"it must be {what}")

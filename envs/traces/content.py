@@ -39,8 +39,8 @@ class Content:
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             raise ValueError(f"{path}, line {line}: is not UTF-8 text") from error
-        if crlf:
-            text = text.replace("\r\n", "\n")
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         if not text.strip():
             raise ValueError(f"{path}: is empty; it must hold at least one request")
         return cls(str(path), text, mark, crlf)

@@ -116,7 +116,7 @@ def detect(content: Content) -> Format:
             wanted = {OWN.prompt, OWN.output}
         if candidate.json == is_json and wanted <= set(names):
             return candidate
-    shown = ", ".join(map(repr, names[:8]))
+    shown = ", ".join(map(repr, names[:8])) or "none at all"
     raise ValueError(
         f"{content.path}, line 1: no format has columns {shown}; "
         f"give one of {', '.join(NAMES)} or rename the columns to {', '.join(OWN.required)}"

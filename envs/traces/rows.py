@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,15 @@ class Rows:
 
 
 def header(content: Content) -> list[str]:
-    """Column names in the first line of a CSV file."""
-    return [name.strip() for name in next(csv.reader([content.text.split("\n", 1)[0]]), [])]
+    """Column names in the first line of a CSV file.
+
+    Raises:
+        ValueError: the line is not CSV.
+    """
+    try:
+        return [name.strip() for name in next(csv.reader([content.text.split("\n", 1)[0]]), [])]
+    except csv.Error as error:
+        raise ValueError(f"{content.path}, line 1: is not valid CSV ({error})") from error
 
 
 def keys(content: Content) -> list[str]:
@@ -72,7 +80,7 @@ def from_csv(content: Content, required: tuple[str, ...], optional: tuple[str, .
     values: dict[str, list[Any]] = {name: [] for name in wanted}
     lines = array("q")
     blank = 0
-    reader = csv.reader(io.StringIO(content.text), strict=True)
+    reader = csv.reader(_lines(content.text), strict=True)
     try:
         next(reader)
         for row in reader:
@@ -86,7 +94,7 @@ def from_csv(content: Content, required: tuple[str, ...], optional: tuple[str, .
                 )
             lines.append(reader.line_num)
             for name, place in wanted.items():
-                values[name].append(row[place])
+                values[name].append(intern(row[place]) if name in optional else row[place])
     except csv.Error as error:
         raise ValueError(f"{content.path}, line {reader.line_num}: is not valid CSV ({error})") from error
     _some(content, lines)
@@ -138,10 +146,19 @@ def from_jsonl(
     return Rows(content.path, values, lines, blank, np.array(offsets, np.int64), np.array(ids, np.int64))
 
 
+def _lines(text: str) -> Iterator[str]:
+    """Lines with their ends, one at a time: a copy of a large file would cost much memory."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
+
+
 def _object(content: Content, number: int, text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", str(error))
         raise ValueError(f"{content.path}, line {number}: is not valid JSON ({reason})") from error
     if not isinstance(row, dict):
