@@ -24,7 +24,7 @@ class SentenceGroup(TyperGroup):
         except (typer.Exit, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            _say("interrupted; the same command goes on from what is stored")
+            _say("interrupted")
             raise typer.Exit(FAILED) from None
         except (ValueError, OSError, RuntimeError) as error:
             if ctx.params.get("debug"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,8 +80,9 @@ def list_names(
         raise ValueError(catalog.unknown("list", what, LISTS))
     if what == "configs":
         for kind in catalog.KINDS:
-            for name in catalog.names(kind):
-                typer.echo(f"{kind}/{name}")
+            with suppress(FileNotFoundError):  # A kind of which nothing ships.
+                for name in catalog.names(kind):
+                    typer.echo(f"{kind}/{name}")
         return
     for name in _names(what):
         typer.echo(name)
@@ -90,12 +92,11 @@ def explain(
     policy: Annotated[str, typer.Argument(help="Policy, with parameters in brackets where wanted.")],
 ) -> None:
     """Print how a policy decides and what its parameters are."""
-    from rich.console import Console
-
     from ..policies import registry
-    from .explanation import explanation
 
-    Console(soft_wrap=True, highlight=False).print(explanation(registry.parse(policy)), markup=False)
+    chosen = registry.parse(policy)
+    typer.echo(registry.describe(chosen.name))
+    typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
 
 
 def evaluate(
@@ -147,8 +148,8 @@ def evaluate(
     disaggroute evaluate chat --topology 1P2D --rate 12
     disaggroute evaluate azure2023_conv.csv.gz --rate 20 --targets relative
     """  # noqa: D301
+    from .evaluation import check_evaluation, split_policies
     from .evaluation import evaluate as run
-    from .evaluation import split_policies
     from .picture import draw_goodput
     from .progress import run_progress
     from .scenario import Setting
@@ -168,27 +169,33 @@ def evaluate(
         tight_share=tight_share,
         constants_scale=constants_scale,
     )
-    labels = split_policies(policies)
     first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
     count = seeds if seeds is not None else _seed_count(scenario, CLAIM_SEEDS if claim else 5)
     chosen = seeds_from(first, count)
+    labels = check_evaluation(
+        scenario, split_policies(policies), chosen, records=records, workers=workers, claim=claim
+    )
     scenario = _with_rate(scenario, workers)
     report = Setting.of(scenario).traffic.report(scenario.rate)
     if report:
         typer.echo(report, err=True)
-    _compile(workers)
-    with run_progress("evaluating") as tell:
-        evaluation = run(
-            scenario,
-            labels,
-            chosen,
-            out=out,
-            records=records,  # type: ignore[arg-type]
-            workers=workers,
-            claim=claim,
-            log=claim_log,
-            on_run=tell,
-        )
+    try:
+        with run_progress("evaluating") as tell:
+            evaluation = run(
+                scenario,
+                labels,
+                chosen,
+                out=out,
+                records=records,  # type: ignore[arg-type]
+                workers=workers,
+                claim=claim,
+                log=claim_log,
+                on_run=tell,
+                say=_say,
+            )
+    except KeyboardInterrupt:
+        typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
+        raise typer.Exit(1) from None
     _show(evaluation, draw_goodput)
 
 
@@ -284,8 +291,7 @@ def _saturate(scenario: Scenario, workers: int | None, **options: Any) -> Satura
             err=True,
         )
 
-    _compile(workers)
-    found = search(scenario, workers=workers, on_probe=tell, **options)
+    found = search(scenario, workers=workers, on_probe=tell, say=_say, **options)
     typer.echo(
         f"{found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g} requests/s "
         f"(target {found.target:g})",
@@ -294,13 +300,8 @@ def _saturate(scenario: Scenario, workers: int | None, **options: Any) -> Satura
     return found
 
 
-def _compile(workers: int | None) -> None:
-    """Compiles the core before any worker would."""
-    from ..envs.simulator import warm_up
-    from .workers import check_workers
-
-    check_workers(workers)
-    warm_up()
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _show(evaluation: Evaluation, draw: Any) -> None:

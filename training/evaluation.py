@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..policies import registry
+from .compilation import compile_all
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import Summary, met_targets, summarise
 from .record_table import record_table
@@ -66,6 +67,7 @@ def evaluate(
     claim: bool = False,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Evaluation:
     """Runs every policy on the trace of every seed and stores the results.
 
@@ -82,22 +84,15 @@ def evaluate(
         claim: whether the evaluation is to carry a claim (held-out seeds, and a line in the log).
         log: where the line goes.
         on_run: told after each run.
+        say: told what takes its time beside the runs.
 
     Raises:
         ValueError: an unknown name, a value out of range, seeds that may not be used, a request that does not
             fit, or a folder of another configuration.
         OSError: the folder cannot be written.
     """
-    if records not in RECORDS:
-        raise ValueError(f"records is {records!r}; allowed are {', '.join(RECORDS)}")
-    check_workers(workers)
-    labels = check_policies(policies)
+    labels = check_evaluation(scenario, policies, seeds, records=records, workers=workers, claim=claim)
     setting = Setting.of(scenario)
-    setting.check_seeds(seeds)
-    if claim:
-        check_claim(seeds, setting.duration_s)
-    else:
-        refuse_held_out(seeds, "an evaluation without --claim")
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     folder = ResultsFolder.open(out or default_folder(setting), setting.configuration())
     done: dict[tuple[str, int], Run] = {}
@@ -111,8 +106,12 @@ def evaluate(
             else:
                 done[label, seed] = run
     total = len(seeds) * len(labels)
+    if tasks:
+        compile_all(say or (lambda _: None))
     if claim and tasks:
         log_claim(log, folder.key, labels, seeds, setting)
+        if say:
+            say(f"noted in {log}, which belongs into the repository")
     if on_run:
         on_run(len(done), total)
     _run(tasks, done, folder, workers, lambda: on_run(len(done), total) if on_run else None)
@@ -149,7 +148,7 @@ def run_task(task: Task) -> Run:
     setting = Setting.of(task.scenario)
     prepared = setting.prepare(task.seed)
     policy = registry.parse(task.label)
-    result = setting.simulate(prepared, policy, task.seed)
+    result = setting.simulate(prepared, policy, task.seed, log_decisions=task.records)
     run = Run(
         schema_version=RESULTS_SCHEMA,
         experiment=task.folder.key,
@@ -177,6 +176,36 @@ def summary_of(records: object, prepared: Prepared, setting: Setting) -> Summary
         alone=prepared.alone,
         feasible=prepared.feasible,
     )
+
+
+def check_evaluation(
+    scenario: Scenario,
+    policies: Sequence[str],
+    seeds: range,
+    *,
+    records: str = "first",
+    workers: int | None = None,
+    claim: bool = False,
+) -> tuple[str, ...]:
+    """Checks what can be checked before a rate is known.
+
+    Returns:
+        The labels of the policies.
+
+    Raises:
+        ValueError: an unknown name, a value out of range, or seeds that may not be used.
+    """
+    if records not in RECORDS:
+        raise ValueError(f"records is {records!r}; allowed are {', '.join(RECORDS)}")
+    check_workers(workers)
+    labels = check_policies(policies)
+    setting = Setting.of(scenario)
+    setting.check_seeds(seeds)
+    if claim:
+        check_claim(seeds, setting.duration_s)
+    else:
+        refuse_held_out(seeds, "an evaluation without --claim")
+    return labels
 
 
 def check_policies(policies: Sequence[str]) -> tuple[str, ...]:

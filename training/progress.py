@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def run_progress(description: str) -> Iterator[OnRun]:
-    """A bar that counts runs; yields what to tell it after each (runs done, runs in all)."""
+    """A bar that counts runs, drawn from the first word on.
+
+    Yields:
+        What to tell it: runs done, runs in all.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -23,10 +27,15 @@ def run_progress(description: str) -> Iterator[OnRun]:
         TextColumn("runs, left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(description, total=None)
+    progress = Progress(*columns, console=Console(stderr=True))
+    bar = progress.add_task(description, total=None)
 
-        def tell(done: int, total: int) -> None:
-            progress.update(bar, completed=done, total=total)
+    def tell(done: int, total: int) -> None:
+        progress.start()
+        progress.update(bar, completed=done, total=total)
 
+    try:
         yield tell
+    finally:
+        if progress.live.is_started:
+            progress.stop()

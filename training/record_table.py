@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..envs.records import RECORD, SCHEMA_VERSION
+from ..envs.records import DECISION, RECORD, SCHEMA_VERSION
 from ..envs.trace import SLO_CLASSES
 from .metrics import Bools
 from .runs import RESULTS_SCHEMA, Json
@@ -14,25 +15,29 @@ from .runs import RESULTS_SCHEMA, Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..envs.simulator import SimulationResult
     from .scenario import Prepared
 
 STATUS = ("finished", "failed", "rejected")
 TIMES = tuple(name for name in RECORD.names or () if RECORD[name] == np.int64)
 """Columns in ps; null in the table where the record says −1 (not reached)."""
 
+DECIDED = {"time": "decided_ps", "poll_time": "polled_ps", "probability": "probability"}
+"""Columns of a decision that are not views of instances, and their names in the table."""
+
 
 def record_table(
-    result: Any, prepared: Prepared, met: Bools, *, label: str, policy: Json, seed: int
+    result: SimulationResult, prepared: Prepared, met: Bools, *, label: str, policy: Json, seed: int
 ) -> pa.Table:
     """One row per request, warm-up included (`measured` tells).
 
-    Columns: policy, policy_hash, seed, request, the trace's columns, the record's columns (times in ps with
-    the ending `_ps`, null where not reached), met, measured, probability (of the policy's choice) and, where
-    the result has them, the chosen pair's features as `feature_<name>`.
+    Columns: policy, policy_hash, seed, request; the trace's; the record's, times in ps with the ending `_ps`
+    and null where not reached; met, measured; and of the last decision about the request probability (of the
+    pair that the policy chose), `decided_ps`, `polled_ps` and what the router saw of the chosen pair, as
+    `seen_prefill_…` and `seen_decode_…` (columns PREFILL_VIEW and DECODE_VIEW), null without a decision.
 
     Args:
-        result: a simulation's result: `records`, and where known `probability` (N,) and `features`, a mapping
-            of names to (N,) arrays.
+        result: of a simulation that logged its decisions.
         prepared: the trace and its window.
         met: (N,) whether each request met its targets.
         label: the policy as it was asked for.
@@ -41,7 +46,7 @@ def record_table(
     """
     import pyarrow as pa
 
-    records, trace = result.records, prepared.trace
+    trace = prepared.trace
     n = len(trace)
     columns: dict[str, Any] = {
         "policy": _repeated(label, n),
@@ -55,6 +60,18 @@ def record_table(
         "ttft_target_ps": trace.ttft_target,
         "tpot_target_ps": trace.tpot_target,
     }
+    columns |= _record_columns(result.records)
+    columns |= {"met": met, "measured": prepared.window.holds(trace)}
+    columns |= _decision_columns(result.decisions, n)
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    versions = {"results_schema_version": str(RESULTS_SCHEMA), "records_schema_version": str(SCHEMA_VERSION)}
+    return table.replace_schema_metadata(versions)
+
+
+def _record_columns(records: npt.NDArray[Any]) -> dict[str, Any]:
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
     for name in RECORD.names or ():
         values = np.ascontiguousarray(records[name])
         if name == "status":
@@ -65,17 +82,23 @@ def record_table(
             columns[f"{name}_ps"] = pa.array(values, mask=values < 0)
         else:
             columns[name] = values
-    columns["met"] = met
-    columns["measured"] = prepared.window.holds(trace)
-    probability = getattr(result, "probability", None)
-    columns["probability"] = (
-        pa.nulls(n, pa.float64()) if probability is None else np.asarray(probability, np.float64)
-    )
-    for name, values in (getattr(result, "features", None) or {}).items():
-        columns[f"feature_{name}"] = np.asarray(values)
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
-    versions = {"results_schema_version": str(RESULTS_SCHEMA), "records_schema_version": str(SCHEMA_VERSION)}
-    return table.replace_schema_metadata(versions)
+    return columns
+
+
+def _decision_columns(decisions: npt.NDArray[Any], n: int) -> dict[str, Any]:
+    """What was logged of the last decision about each of the n requests."""
+    import pyarrow as pa
+
+    last = np.full(n, -1)
+    last[decisions["request"]] = np.arange(len(decisions))
+    none = last < 0
+    columns: dict[str, Any] = {}
+    for name in DECISION.names or ():
+        if name in ("request", "predicted"):
+            continue
+        values = decisions[name][last] if len(decisions) else np.zeros(n, DECISION[name])
+        columns[DECIDED.get(name, f"seen_{name}")] = pa.array(np.ascontiguousarray(values), mask=none)
+    return columns
 
 
 def _repeated(text: str, n: int) -> Any:

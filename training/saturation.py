@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..policies import registry
+from .compilation import compile_all
 from .metrics import met_targets
 from .scenario import Scenario, Setting
 from .seeds import SATURATION, refuse_held_out
@@ -92,6 +93,7 @@ def saturate(
     seeds: range | None = None,
     workers: int | None = None,
     on_probe: Callable[[Probe], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Saturation:
     """Finds the rate at which the reference policy reaches `target` × ceiling.
 
@@ -103,6 +105,7 @@ def saturate(
             a file.
         workers: processes, None for one per core.
         on_probe: told after each rate.
+        say: told what takes its time beside the runs.
 
     Raises:
         ValueError: a target out of range or out of reach (the message says what can be reached), held-out
@@ -117,6 +120,7 @@ def saturate(
     refuse_held_out(seeds, "saturate")
     setting.check_seeds(seeds)
     with Workers(workers) as pool:
+        compile_all(say or (lambda _: None))
         return _search(setting, target, policy, seeds, pool, on_probe)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,16 @@ from ..envs.records import SCHEMA_VERSION
 from ..envs.router_constants import RouterConstants
 from ..envs.trace import Trace
 from ..envs.workloads import Workload
-from ..policies.policy import Policy
 from .digest import digest
 from .metrics import Window
 from .runs import RESULTS_SCHEMA
 from .saturation_rates import stored_rate
 from .source_hash import source_hash
 from .traffic import FamilyTraffic, FileTraffic, Traffic
+
+if TYPE_CHECKING:
+    from ..envs.simulator import SimulationResult
+    from ..policies.policy import Policy
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
 DEFAULT_TOPOLOGY = "2P4D"
@@ -138,7 +141,7 @@ class Setting:
         Raises:
             ValueError: an unknown name (with the nearest ones) or an unreadable file.
         """
-        return _setting(scenario)
+        return _setting(scenario, _stamps(scenario))
 
     @property
     def name(self) -> str:
@@ -202,13 +205,18 @@ class Setting:
         Raises:
             ValueError: no rate where one is needed, a request that does not fit, or an empty window.
         """
-        return _prepared(self.scenario, seed)
+        return _prepared(self, seed)
 
-    def simulate(self, prepared: Prepared, policy: Policy, seed: int) -> Any:
+    def simulate(
+        self, prepared: Prepared, policy: Policy, seed: int, log_decisions: bool = False
+    ) -> SimulationResult:
         """Runs a policy on a prepared trace.
 
-        Returns:
-            The simulator's result; its `records` has one row per request.
+        Args:
+            prepared: the trace.
+            policy: who decides.
+            seed: for what is random in policy and predictor.
+            log_decisions: keep what the router saw of the chosen pairs.
         """
         from ..envs.simulator import simulate
 
@@ -219,6 +227,7 @@ class Setting:
             predictor=predictors.parse(self.scenario.predictor),
             seed=seed,
             constants=self.constants,
+            log_decisions=log_decisions,
         )
 
     def configuration(self) -> dict[str, Any]:
@@ -242,8 +251,18 @@ class Setting:
         }
 
 
+def _stamps(scenario: Scenario) -> tuple[tuple[int, int], ...]:
+    """Size and time of change of the files a scenario names, so that an edited file is read again."""
+    stamps = []
+    for name in (scenario.workload, scenario.cluster, scenario.profile):
+        if name is not None and Path(name).is_file():
+            status = Path(name).stat()
+            stamps.append((status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
+
+
 @lru_cache(maxsize=4)
-def _setting(scenario: Scenario) -> Setting:
+def _setting(scenario: Scenario, _: tuple[tuple[int, int], ...]) -> Setting:
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
     family = _family(scenario)
     config = _cluster(scenario, family.config.profile if family else DEFAULT_PROFILE)
@@ -294,10 +313,9 @@ def _gpus(config: ClusterConfig) -> int:
 
 # Policies follow each other on the same trace, so the last few are worth keeping.
 @lru_cache(maxsize=2)
-def _prepared(scenario: Scenario, seed: int) -> Prepared:
-    setting = _setting(scenario)
+def _prepared(setting: Setting, seed: int) -> Prepared:
     window = setting.window
-    trace = setting.traffic.trace(scenario.rate, window.end / PS_PER_S, seed)
+    trace = setting.traffic.trace(setting.scenario.rate, window.end / PS_PER_S, seed)
     if not window.holds(trace).any():
         raise ValueError(
             f"{trace.name}: no request arrives in the measurement window ({window.start / PS_PER_S:g} s to "

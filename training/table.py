@@ -13,7 +13,7 @@ from .statistics import Estimate
 
 def goodput_table(comparison: Comparison) -> Table:
     """Goodput, its interval, the difference to the baseline in points (hundredths), and by class."""
-    table = _table(("goodput", "interval", f"points to {comparison.baseline}", "tight", "loose"))
+    table = _table(("goodput", "interval", f"points to\n{comparison.baseline}", "tight", "loose"))
     best = max(line.goodput.mean for line in comparison.lines)
     for line in comparison.lines:
         table.add_row(
@@ -30,14 +30,16 @@ def goodput_table(comparison: Comparison) -> Table:
 
 def delay_table(comparison: Comparison) -> Table:
     """Delays (means over the seeds of each seed's quantile), the longest stall, balance and failures."""
-    table = _table(("TTFT P50", "TTFT P99", "TPOT P99", "longest stall", "count CV", "token CV", "failed"))
+    table = _table(
+        ("TTFT\nP50 s", "TTFT\nP99 s", "TPOT\nP99 ms", "longest\nstall s", "count\nCV", "token\nCV", "failed")
+    )
     for line in comparison.lines:
         table.add_row(
             line.label,
-            number(line.ttft_p50, 3, " s"),
-            number(line.ttft_p99, 3, " s"),
-            number(1e3 * line.tpot_p99, 1, " ms"),
-            number(line.stall, 2, " s"),
+            number(line.ttft_p50, 3),
+            number(line.ttft_p99, 3),
+            number(1e3 * line.tpot_p99, 1),
+            number(line.stall, 2),
             number(line.count_cv, 3),
             number(line.token_cv, 3),
             str(line.failed),
@@ -71,16 +73,16 @@ def points(difference: Estimate | None) -> str:
     return text
 
 
-def number(value: float, digits: int, unit: str = "") -> str:
-    """A number with its unit; ∞ for a delay without end, a dash where there is nothing to measure."""
+def number(value: float, digits: int) -> str:
+    """A number; ∞ for a delay without end, a dash where there is nothing to measure."""
     if math.isnan(value):
         return "–"
-    return "∞" if math.isinf(value) else f"{value:.{digits}f}{unit}"
+    return "∞" if math.isinf(value) else f"{value:.{digits}f}"
 
 
 def _table(columns: tuple[str, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("policy", no_wrap=True)
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -8,29 +8,28 @@ block_size): its phase.
 
 from __future__ import annotations
 
+from . import lanes as V
 from . import layout as L
-from .arithmetic import blocks_of, leap_time, udiv
+from .arithmetic import leap_time, udiv
 from .compile import inline
-from .ledger import prefill_row, smallest
-from .memory import ld, ld32, st, st32
+from .ledger import prefill_row, smallest_but
+from .memory import ld, ld32, ldc, st, st32
 from .polls import growth_between
-from .slots import batch_keys, leap_at, phases_at, slot_at
+from .slots import batch_keys, blocks_of, in_block, leap_at, phases_at, slot_at, whole_blocks
 
 
 @inline
 def phase_of(S: int, s: int, finish: int) -> int:
     """Steps σ with σ mod block_size equal to this need a new block for the sequence in slot address s."""
-    return (finish + 2 - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT)) % ld(S, L.H_BLOCK)
+    return in_block(S, finish + 2 - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT))
 
 
 @inline
 def count_phase(S: int, d: int, phase: int, by: int) -> None:
     """Adds `by` to the prefix counts of all phases ≥ `phase`."""
     phases = phases_at(S, d)
-    for group in range(0, ld(S, L.H_PHASE_STRIDE), L.LANES):
-        for lane in range(L.LANES):
-            r = group + lane
-            st(phases, r, ld(phases, r) + (by & ~((r - phase) >> 63)))
+    for r in range(0, ldc(S, L.H_PHASE_STRIDE), L.LANES):
+        V.store(phases, r, V.load(phases, r) + V.ones(phase <= V.counting(r)) * by)
 
 
 @inline
@@ -40,7 +39,7 @@ def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) 
     at = ld(e, L.E_BATCH)
     key = (finish << L.KEY_SHIFT) | k
     st(keys, at, key)
-    st(keys + ld(S, L.H_BATCH_STRIDE) * 8, at, stall)
+    st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, stall)
     st32(s, L.S_NEXT, at)
     st(s, L.SW_FINISH, finish)
     st(e, L.E_BATCH, at + 1)
@@ -53,12 +52,14 @@ def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) 
 def leave_batch(S: int, d: int, e: int, s: int) -> int:
     """Takes a sequence out of the batch; returns its longest stall. The caller settles blocks and ledger."""
     keys = batch_keys(S, d)
-    stalls = keys + ld(S, L.H_BATCH_STRIDE) * 8
+    stalls = keys + ldc(S, L.H_BATCH_STRIDE) * 8
     at = ld32(s, L.S_NEXT)
     last = ld(e, L.E_BATCH) - 1
     key = ld(keys, at)
     stall = ld(stalls, at)
     moved = ld(keys, last)
+    if ld(e, L.E_NEXT_FINISH) == key:
+        st(e, L.E_NEXT_FINISH, smallest_but(keys, last + 1, at))
     st(keys, at, moved)
     st(stalls, at, ld(stalls, last))
     st32(slot_at(S, moved & L.KEY_MASK), L.S_NEXT, at)
@@ -66,8 +67,6 @@ def leave_batch(S: int, d: int, e: int, s: int) -> int:
     st(e, L.E_BATCH, last)
     finish = key >> L.KEY_SHIFT
     st(e, L.E_BASE, ld(e, L.E_BASE) - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT) + finish)
-    if ld(e, L.E_NEXT_FINISH) == key:
-        st(e, L.E_NEXT_FINISH, smallest(keys, last))
     count_phase(S, d, phase_of(S, s, finish), -1)
     return stall
 
@@ -75,9 +74,8 @@ def leave_batch(S: int, d: int, e: int, s: int) -> int:
 @inline
 def growth_at(S: int, d: int, step: int) -> int:
     """Blocks that the batch needs in the pass for `step`."""
-    size = ld(S, L.H_BLOCK)
     phases = phases_at(S, d)
-    r = step - udiv(step, size) * size
+    r = in_block(S, step)
     below = ld(phases, max(r - 1, 0)) & ((-r) >> 63)
     return ld(phases, r) - below
 
@@ -89,8 +87,8 @@ def first_overflow(S: int, d: int, batch: int, free: int, step: int, steps: int)
     Each whole cycle of block_size steps takes B blocks, so after ⌊free / B⌋ cycles less than B are left, and the phases
     are walked for at most one cycle more.
     """
-    size = ld(S, L.H_BLOCK)
-    if (udiv(steps, size) + 1) * batch <= free:
+    size = ldc(S, L.H_BLOCK)
+    if (whole_blocks(S, steps) + 1) * batch <= free:
         return steps
     cycles = udiv(free, batch)
     left = free - cycles * batch
@@ -111,11 +109,16 @@ def advance(S: int, d: int, e: int, made: int) -> None:
         st(e, L.E_FREE, ld(e, L.E_FREE) - growth_between(S, d, batch, step + 1, step + made))
         # within a leap the last step is the longest; the first is no stall for those who joined with it
         longest = first + growth * (made - 1)
-        stalls = batch_keys(S, d) + ld(S, L.H_BATCH_STRIDE) * 8
+        stalls = batch_keys(S, d) + ldc(S, L.H_BATCH_STRIDE) * 8
         had = batch if made > 1 else ld(e, L.E_OLD)
-        for at in range(had):
-            st(stalls, at, max(ld(stalls, at), longest))
-        for router in range(ld(S, L.H_ROUTERS)):
+        whole = had & -L.LANES
+        for at in range(0, whole, L.LANES):
+            V.store(stalls, at, V.maximum(V.load(stalls, at), V.spread(longest)))
+        if whole < had:  # those beyond have had no token yet
+            before = V.load(stalls, whole)
+            after = V.maximum(before, V.spread(longest))
+            V.store(stalls, whole, V.choose(V.counting(whole) < had, after, before))
+        for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
     st(done, d, step + made)
     start = leap_at(S, L.LEAP_START)
@@ -128,7 +131,7 @@ def advance(S: int, d: int, e: int, made: int) -> None:
 def settle_fresh(S: int, router: int, d: int) -> None:
     """The requests that joined with the leap have their first token: they no longer pend."""
     row = prefill_row(S, router, L.PRE_VECTORS)
-    pad = ld(S, L.H_DEC_PAD)
+    pad = ldc(S, L.H_DEC_PAD)
     pending, fresh = row + L.DEC_PENDING * pad * 8, row + L.DEC_FRESH * pad * 8
     st(pending, d, ld(pending, d) - ld(fresh, d))
     st(fresh, d, 0)
@@ -138,4 +141,4 @@ def settle_fresh(S: int, router: int, d: int) -> None:
 def held_blocks(S: int, s: int, step: int) -> int:
     """Blocks that a decoding sequence holds after `step`."""
     tokens = ld32(s, L.S_PROMPT) + ld32(s, L.S_OUTPUT) - ld(s, L.SW_FINISH) + step - 1
-    return blocks_of(tokens, ld(S, L.H_BLOCK))
+    return blocks_of(S, tokens)

@@ -22,6 +22,7 @@ _COMPILED_SOURCES = ("envs/simulator/*.py", "policies/compiled/*.py", "envs/feat
 F = TypeVar("F", bound=Callable[..., Any])
 
 _flags: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+_inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def source_hash() -> str:
@@ -61,12 +62,12 @@ def entry(function: F) -> F:
 
 def inline(function: F) -> F:
     """Compiles a function that is merged into its callers."""
-    return numba.njit(forceinline=True, **_flags)(function)
+    return numba.njit(forceinline=True, **_inner, **_flags)(function)
 
 
 def rare(function: F) -> F:
     """Compiles a function that stays a call, for paths that are seldom taken."""
-    return numba.njit(**_flags)(function)
+    return numba.njit(**_inner, **_flags)(function)
 
 
 _folder = cache_folder()

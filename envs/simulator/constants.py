@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ..router_constants import RouterConstants
 from . import layout as L
 from .compile import inline
-from .memory import ld
+from .memory import ldc
 
 (C_TAU_PREFILL, C_PREFILL_CAPACITY, C_PREFILL_ROWS) = range(3)
 (C_TAU_DECODE, C_TAU_SINGLE, C_DECODE_CAPACITY, C_BASE, C_PER_SEQUENCE, C_PER_CONTEXT, C_DECODE_ROWS) = range(7)
@@ -35,10 +35,10 @@ def packed(constants: RouterConstants, pre_pad: int, dec_pad: int) -> npt.NDArra
 @inline
 def prefill_constant(S: int, row: int) -> int:
     """Address of a vector of constants over prefill rows."""
-    return ld(S, L.H_CONSTANTS) + row * ld(S, L.H_PRE_PAD) * 8
+    return ldc(S, L.H_CONSTANTS) + row * ldc(S, L.H_PRE_PAD) * 8
 
 
 @inline
 def decode_constant(S: int, row: int) -> int:
     """Address of a vector of constants over decode rows."""
-    return ld(S, L.H_CONSTANTS) + (C_PREFILL_ROWS * ld(S, L.H_PRE_PAD) + row * ld(S, L.H_DEC_PAD)) * 8
+    return ldc(S, L.H_CONSTANTS) + (C_PREFILL_ROWS * ldc(S, L.H_PRE_PAD) + row * ldc(S, L.H_DEC_PAD)) * 8

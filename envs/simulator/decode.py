@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .arithmetic import blocks_of, leap_time, steps_within
+from .arithmetic import leap_time, steps_within
 from .batch import advance, first_overflow, growth_at, held_blocks, join_batch, leave_batch
 from .compile import inline, rare
-from .memory import ld, ld32, st, st32
+from .memory import ld, ld32, ldc, st, st32
 from .polls import before_change
 from .slots import (
     batch_keys,
+    blocks_of,
     engine_at,
     leap_at,
     pop_front,
@@ -30,13 +31,13 @@ _NEVER_STEPS = 1 << 62
 @inline
 def offer(S: int, d: int, e: int, k: int, t: int) -> None:
     """Slot k comes to the waiting queue of instance d (row e) at t."""
-    i = ld(S, L.H_PREFILLS) + d
+    i = ldc(S, L.H_PREFILLS) + d
     before_change(S, i, e, t)
     first = ld(e, L.E_QUEUED) == 0
     push_back(S, e, L.E_QUEUE, k)
     if ld(e, L.E_BUSY) == 0:
         set_wake(S, i, t)
-    elif first and ld(e, L.E_BATCH) < ld(ld(e, L.E_SPEC), L.P_SEQS):  # a blocked head cannot unblock within a leap
+    elif first and ld(e, L.E_BATCH) < ldc(ldc(e, L.E_SPEC), L.P_SEQS):  # a blocked head cannot unblock within a leap
         shorten(S, d, t)
 
 
@@ -50,7 +51,7 @@ def shorten(S: int, d: int, t: int) -> None:
         fewer = boundary_at(first, growth, t - start)
         if fewer < steps:
             st(leap_at(S, L.LEAP_STEPS), d, fewer)
-            set_wake(S, ld(S, L.H_PREFILLS) + d, start + leap_time(first, growth, fewer))
+            set_wake(S, ldc(S, L.H_PREFILLS) + d, start + leap_time(first, growth, fewer))
 
 
 @inline
@@ -62,14 +63,14 @@ def boundary_at(first: int, growth: int, x: int) -> int:
 @inline
 def decode_pass(S: int, d: int, t: int) -> None:
     """Scheduling pass of decode or mixed instance d at t."""
-    i = ld(S, L.H_PREFILLS) + d
+    i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
-    spec = ld(e, L.E_SPEC)
+    spec = ldc(e, L.E_SPEC)
     before_change(S, i, e, t)
     step = ld(leap_at(S, L.LEAP_DONE), d)
     preempted = make_room(S, d, e, step, t)
     batch = ld(e, L.E_BATCH)
-    budget = ld(spec, L.P_BUDGET) - batch
+    budget = ldc(spec, L.P_BUDGET) - batch
     tokens = 0
     squares = 0
     if ld(e, L.E_CHUNKED) > 0:  # the one that is partly prefilled goes on
@@ -105,8 +106,8 @@ def make_room(S: int, d: int, e: int, step: int, t: int) -> int:
         if ld(e, L.E_CHUNKED) > 0:
             s = slot_at(S, ld(e, L.E_CHUNKS))
             done = ld(s, L.SW_FINISH)
-            chunk = next_chunk(s, ld(ld(e, L.E_SPEC), L.P_BUDGET) - ld(e, L.E_BATCH))
-            need += blocks_of(done + chunk, ld(S, L.H_BLOCK)) - blocks_of(done, ld(S, L.H_BLOCK))
+            chunk = next_chunk(s, ldc(ldc(e, L.E_SPEC), L.P_BUDGET) - ld(e, L.E_BATCH))
+            need += blocks_of(S, done + chunk) - blocks_of(S, done)
         free = ld(e, L.E_FREE)
         if need <= free:
             st(e, L.E_FREE, free - need)
@@ -121,7 +122,7 @@ def preempt_newest(S: int, d: int, e: int, step: int, t: int) -> None:
     if ld(e, L.E_CHUNKED) > 0:  # a partly prefilled sequence is always the newest
         k = pop_front(S, e, L.E_CHUNKS)
         s = slot_at(S, k)
-        freed = blocks_of(ld(s, L.SW_FINISH), ld(S, L.H_BLOCK))
+        freed = blocks_of(S, ld(s, L.SW_FINISH))
     else:
         k = newest(S, d, e)
         s = slot_at(S, k)
@@ -162,7 +163,7 @@ def suspend(S: int, d: int, e: int, s: int, step: int, t: int) -> None:
 def join_arrived(S: int, d: int, e: int, step: int, t: int, budget: int) -> int:
     """Requests whose KV has arrived join, in the order of their reservation; returns the budget left."""
     running = ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED)
-    room = min(ld(ld(e, L.E_SPEC), L.P_SEQS) - running, budget)
+    room = min(ldc(ldc(e, L.E_SPEC), L.P_SEQS) - running, budget)
     before, k = -1, ld(e, L.E_HOLD)
     earliest = L.FOREVER
     held = ld(e, L.E_HELD)
@@ -210,8 +211,7 @@ def number_join(e: int, s: int) -> None:
 @inline
 def admit_waiting(S: int, d: int, e: int, t: int, budget: int) -> tuple[int, int]:
     """Serves the waiting queue; returns the prefill tokens and squares that it adds to the step."""
-    limit = ld(ld(e, L.E_SPEC), L.P_SEQS)
-    size = ld(S, L.H_BLOCK)
+    limit = ldc(ldc(e, L.E_SPEC), L.P_SEQS)
     tokens = 0
     squares = 0
     free = ld(e, L.E_FREE)
@@ -219,15 +219,15 @@ def admit_waiting(S: int, d: int, e: int, t: int, budget: int) -> tuple[int, int
         s = slot_at(S, ld(e, L.E_QUEUE))
         local = ld32(s, L.S_PLACE) & L.LOCAL
         known = ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED)
-        if blocks_of(known, size) > free:
+        if blocks_of(S, known) > free:
             break
         k = pop_front(S, e, L.E_QUEUE)
         if local == 0:
-            free -= blocks_of(known, size)
+            free -= blocks_of(S, known)
             reserve(S, d, e, k, t)
         else:
             chunk = min(known, budget)
-            free -= blocks_of(chunk, size)
+            free -= blocks_of(S, chunk)
             st(s, L.SW_FINISH, chunk)
             push_back(S, e, L.E_CHUNKS, k)
             number_join(e, s)
@@ -243,24 +243,24 @@ def admit_waiting(S: int, d: int, e: int, t: int, budget: int) -> tuple[int, int
 @inline
 def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: int) -> None:
     """Starts the next leap of instance d at t: as many steps as nothing but token counts can change."""
-    i = ld(S, L.H_PREFILLS) + d
-    spec = ld(e, L.E_SPEC)
+    i = ldc(S, L.H_PREFILLS) + d
+    spec = ldc(e, L.E_SPEC)
     batch = ld(e, L.E_BATCH)
     step = ld(leap_at(S, L.LEAP_DONE), d)
-    first = ld(ld(spec, L.P_BATCH), batch) + ld(spec, L.P_CONTEXT) * (ld(e, L.E_BASE) + batch * step)
-    growth = ld(spec, L.P_CONTEXT) * batch
+    first = ldc(ldc(spec, L.P_BATCH), batch) + ldc(spec, L.P_CONTEXT) * (ld(e, L.E_BASE) + batch * step)
+    growth = ldc(spec, L.P_CONTEXT) * batch
     steps = 1
     wake = t
     if tokens > 0:
-        base = ld(spec, L.P_BASE_MIXED) if batch > 0 else ld(spec, L.P_BASE_PREFILL)
-        first += base + ld(spec, L.P_TOKEN) * tokens + ld(spec, L.P_SQUARE) * squares
+        base = ldc(spec, L.P_BASE_MIXED) if batch > 0 else ldc(spec, L.P_BASE_PREFILL)
+        first += base + ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares
         wake = t + first
     elif batch > 0:
-        first += ld(spec, L.P_BASE_DECODE)
+        first += ldc(spec, L.P_BASE_DECODE)
         if preempted == 0:
             steps = (ld(e, L.E_NEXT_FINISH) >> L.KEY_SHIFT) - step
             steps = first_overflow(S, d, batch, ld(e, L.E_FREE), step + 1, steps)
-            if ld(e, L.E_HELD) > 0 and batch < ld(spec, L.P_SEQS):
+            if ld(e, L.E_HELD) > 0 and batch < ldc(spec, L.P_SEQS):
                 arrives = ld(e, L.E_HOLD_TIME) - t
                 if leap_time(first, growth, steps) > arrives:
                     steps = min(steps, boundary_at(first, growth, arrives))
@@ -286,13 +286,13 @@ def first_tokens(S: int, d: int, e: int, t: int) -> None:
         if ld32(s, L.S_GENERATED) == 0:
             st(record_at(S, s), L.R_FIRST_TOKEN, t)
         else:  # its token from prefill came before
-            st(keys + ld(S, L.H_BATCH_STRIDE) * 8, at, t - ld(s, L.SW_LAST))
+            st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, t - ld(s, L.SW_LAST))
 
 
 @inline
 def end_decode_step(S: int, d: int, t: int) -> None:
     """The leap of instance d ends at t: sequences finish, completed local prefills emit a token."""
-    i = ld(S, L.H_PREFILLS) + d
+    i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
     before_change(S, i, e, t)
     st(e, L.E_BUSY, 0)
@@ -331,7 +331,7 @@ def complete_local(S: int, d: int, e: int, k: int, step: int, t: int) -> None:
     st32(s, L.S_GENERATED, before + 1)
     output = ld32(s, L.S_OUTPUT)
     if before + 1 == output:
-        st(e, L.E_FREE, ld(e, L.E_FREE) + blocks_of(ld32(s, L.S_PROMPT) + before, ld(S, L.H_BLOCK)))
+        st(e, L.E_FREE, ld(e, L.E_FREE) + blocks_of(S, ld32(s, L.S_PROMPT) + before))
         ledger.leaves(S, s, output, 0)
         finish(S, k, s, t)
     else:

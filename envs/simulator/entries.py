@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .admission import decode_seen, prefill_seen, send
+from .admission import DECODE_COLUMNS, PREFILL_COLUMNS, see_decode, see_prefill, send
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
-from .memory import copy_words, ld, ld32, ldf, st
+from .memory import copy_words, ld, ld32, ldc, ldf, st
 from .slots import engine_at, router_of, slot_at
 
 
@@ -39,10 +39,10 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
         s = slot_at(S, ld(S, L.H_PENDING))
         request = ld32(s, L.S_REQUEST)
         router = router_of(ld32(s, L.S_PLACE))
-        d = open_from(ledger.decode_row(S, router, L.DEC_OPEN), ld(decodes, request), ld(S, L.H_DECODES))
+        d = open_from(ledger.decode_row(S, router, L.DEC_OPEN), ldc(decodes, request), ldc(S, L.H_DECODES))
         p = d
-        if ld(S, L.H_MIXED) == 0:
-            p = open_from(ledger.prefill_row(S, router, L.PRE_OPEN), ld(prefills, request), ld(S, L.H_PREFILLS))
+        if ldc(S, L.H_MIXED) == 0:
+            p = open_from(ledger.prefill_row(S, router, L.PRE_OPEN), ldc(prefills, request), ldc(S, L.H_PREFILLS))
         send(S, p, d, 1.0)
 
 
@@ -50,12 +50,10 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
 def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
     router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
-    for p in range(ld(S, L.H_ROUTED)):
-        for column in range(7):
-            st(prefill_out, p * 7 + column, prefill_seen(S, router, p, column))
-    for d in range(ld(S, L.H_DECODES)):
-        for column in range(11):
-            st(decode_out, d * 11 + column, decode_seen(S, router, d, column))
+    for p in range(ldc(S, L.H_ROUTED)):
+        see_prefill(S, router, p, prefill_out + p * (PREFILL_COLUMNS * 8))
+    for d in range(ldc(S, L.H_DECODES)):
+        see_decode(S, router, d, decode_out + d * (DECODE_COLUMNS * 8))
 
 
 @inline
@@ -72,15 +70,15 @@ def copy_state(S: int, to: int) -> None:
 
     Both were built for the same cluster; `to` keeps its own slot capacity, records and logs.
     """
-    decodes, prefills = ld(S, L.H_DECODES), ld(S, L.H_PREFILLS)
-    stride = ld(S, L.H_BATCH_STRIDE)
-    batches, crossings, slots = ld(S, L.H_O_BATCH), ld(S, L.H_O_CROSS), ld(S, L.H_O_SLOTS)
+    decodes, prefills = ldc(S, L.H_DECODES), ldc(S, L.H_PREFILLS)
+    stride = ldc(S, L.H_BATCH_STRIDE)
+    batches, crossings, slots = ldc(S, L.H_O_BATCH), ldc(S, L.H_O_CROSS), ldc(S, L.H_O_SLOTS)
     for d in range(decodes):
         count = ld(engine_at(S, prefills + d), L.E_BATCH)
         before = ld(engine_at(to, prefills + d), L.E_BATCH)
         copy_keys(S, to, batches + 2 * d * stride, count, before)
         copy_words(to + (batches + (2 * d + 1) * stride) * 8, S + (batches + (2 * d + 1) * stride) * 8, count)
-        for router in range(ld(S, L.H_ROUTERS)):
+        for router in range(ldc(S, L.H_ROUTERS)):
             count = ld(ledger.decode_row(S, router, L.DEC_CROSS_COUNT), d)
             before = ld(ledger.decode_row(to, router, L.DEC_CROSS_COUNT), d)
             copy_keys(S, to, crossings + (router * decodes + d) * stride, count, before)

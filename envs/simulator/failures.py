@@ -6,14 +6,15 @@ import numpy as np
 
 from . import layout as L
 from . import ledger
-from .arithmetic import blocks_of, steps_within
+from .arithmetic import steps_within
 from .batch import advance, leave_batch
 from .compile import inline, rare
 from .decode import shorten
-from .memory import ld, ld32, st, st32, stf
+from .memory import ld, ld32, ldc, st, st32, stf
 from .polls import before_change
 from .slots import (
     batch_keys,
+    blocks_of,
     decode_of,
     engine_at,
     leap_at,
@@ -35,25 +36,25 @@ KILL, DRAIN, RETURN = range(3)
 @rare
 def apply_events(S: int, t: int) -> None:
     """Applies the entries of the failure schedule that are due at t."""
-    table = ld(S, L.H_T_EVENTS)
+    table = ldc(S, L.H_T_EVENTS)
     while ld(S, L.H_EVENT_TIME) == t:
         n = ld(S, L.H_EVENT)
-        i, action = ld(table, 3 * n + 1), ld(table, 3 * n + 2)
+        i, action = ldc(table, 3 * n + 1), ldc(table, 3 * n + 2)
         e = engine_at(S, i)
         before_change(S, i, e, t)
         state = ld(e, L.E_STATE)
         if action == KILL and state != L.STATE_DOWN:
-            if i < ld(S, L.H_PREFILLS):
+            if i < ldc(S, L.H_PREFILLS):
                 kill_prefill(S, i, e, t)
             else:
-                kill_decode(S, i - ld(S, L.H_PREFILLS), e, t)
+                kill_decode(S, i - ldc(S, L.H_PREFILLS), e, t)
             set_state(S, i, e, L.STATE_DOWN)
         elif action == DRAIN and state == L.STATE_UP:
             set_state(S, i, e, L.STATE_DRAINING)
         elif action == RETURN:
             set_state(S, i, e, L.STATE_UP)
         st(S, L.H_EVENT, n + 1)
-        st(S, L.H_EVENT_TIME, ld(table, 3 * (n + 1)) if n + 1 < ld(S, L.H_EVENTS) else L.FOREVER)
+        st(S, L.H_EVENT_TIME, ldc(table, 3 * (n + 1)) if n + 1 < ldc(S, L.H_EVENTS) else L.FOREVER)
 
 
 @rare
@@ -62,8 +63,8 @@ def set_state(S: int, i: int, e: int, state: int) -> None:
     change = np.int64(state == L.STATE_UP) - np.int64(ld(e, L.E_STATE) == L.STATE_UP)
     st(e, L.E_STATE, state)
     mark = 0.0 if state == L.STATE_UP else np.inf
-    prefills = ld(S, L.H_PREFILLS)
-    for router in range(ld(S, L.H_ROUTERS)):
+    prefills = ldc(S, L.H_PREFILLS)
+    for router in range(ldc(S, L.H_ROUTERS)):
         if i < prefills or prefills == 0:
             stf(ledger.prefill_row(S, router, L.PRE_OPEN), i, mark)
         if i >= prefills:
@@ -92,9 +93,9 @@ def kill_prefill(S: int, p: int, e: int, t: int) -> None:
         else:
             undo_reservation(S, k, s, t)
     st(e, L.E_RELEASE_TAIL, -1)
-    for d in range(ld(S, L.H_DECODES)):
+    for d in range(ldc(S, L.H_DECODES)):
         withdraw_offers(S, p, d, t)
-    st(e, L.E_FREE, ld(ld(e, L.E_SPEC), L.P_BLOCKS))
+    st(e, L.E_FREE, ldc(ldc(e, L.E_SPEC), L.P_BLOCKS))
     st(e, L.E_EGRESS, 0)
     st(e, L.E_BUSY, 0)
     set_wake(S, p, L.FOREVER)
@@ -116,7 +117,7 @@ def lose_prefilled(S: int, k: int, s: int, t: int, held: int) -> None:
 def look_again(S: int, d: int, e: int, t: int) -> None:
     """Blocks or the queue of instance d changed from outside: it makes a pass as soon as it can."""
     if ld(e, L.E_BUSY) == 0:
-        set_wake(S, ld(S, L.H_PREFILLS) + d, t)
+        set_wake(S, ldc(S, L.H_PREFILLS) + d, t)
     else:
         shorten(S, d, t)
 
@@ -125,12 +126,12 @@ def look_again(S: int, d: int, e: int, t: int) -> None:
 def undo_reservation(S: int, k: int, s: int, t: int) -> None:
     """The prefill instance of slot k died while its KV was in transit: the decode side forgets it."""
     d = decode_of(ld32(s, L.S_PLACE))
-    i = ld(S, L.H_PREFILLS) + d
+    i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
     before_change(S, i, e, t)
     remove(S, e, L.E_HOLD, k)
     st(e, L.E_HOLD_TIME, earliest_hold(S, e))
-    blocks = blocks_of(ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED), ld(S, L.H_BLOCK))
+    blocks = blocks_of(S, ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED))
     st(e, L.E_FREE, ld(e, L.E_FREE) + blocks)
     lose_prefilled(S, k, s, t, 0)
     look_again(S, d, e, t)
@@ -150,7 +151,7 @@ def earliest_hold(S: int, e: int) -> int:
 @rare
 def withdraw_offers(S: int, p: int, d: int, t: int) -> None:
     """Takes the offers of the dead prefill instance p out of the queue of decode instance d."""
-    i = ld(S, L.H_PREFILLS) + d
+    i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
     k = ld(e, L.E_QUEUE)
     while k >= 0:
@@ -199,11 +200,11 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
             lose_local(S, k, t)
         else:
             strand(S, k, slot_at(S, k), t, 0)
-    st(e, L.E_FREE, ld(ld(e, L.E_SPEC), L.P_BLOCKS))
+    st(e, L.E_FREE, ldc(ldc(e, L.E_SPEC), L.P_BLOCKS))
     st(e, L.E_HOLD_TIME, L.FOREVER)
     st(e, L.E_BUSY, 0)
     st(leap_at(S, L.LEAP_STEPS), d, 0)
-    set_wake(S, ld(S, L.H_PREFILLS) + d, L.FOREVER)
+    set_wake(S, ldc(S, L.H_PREFILLS) + d, L.FOREVER)
 
 
 @rare
@@ -254,7 +255,7 @@ def strand(S: int, k: int, s: int, t: int, in_transit: int) -> None:
     before_change(S, p, source, t)
     if in_transit != 0:
         unlink_release(S, source, k)
-    end = max(t, ld(s, L.SW_FINISH) + ld(ld(source, L.E_SPEC), L.P_LEASE))
+    end = max(t, ld(s, L.SW_FINISH) + ldc(ldc(source, L.E_SPEC), L.P_LEASE))
     st(s, L.SW_TRANSFER, end)
     schedule_release(S, source, k, end)
     if ld(source, L.E_BUSY) == 0 and ld(source, L.E_QUEUED) > 0:

@@ -27,8 +27,8 @@ H_PREFILLS = next(_h)  # P (0 when aggregated)
 H_DECODES = next(_h)  # D, or M mixed instances
 H_ENGINES = next(_h)  # P + D
 H_ROUTED = next(_h)  # rows of the prefill ledger: P, or M
-H_WAKE_PAD = next(_h)  # padded lengths of the vectors
-H_PRE_PAD = next(_h)
+H_WAKE_PAD = next(_h)  # leaves of the tree of wake-up times
+H_PRE_PAD = next(_h)  # padded lengths of the vectors
 H_DEC_PAD = next(_h)
 H_ROUTERS = next(_h)
 H_MIXED = next(_h)  # 1: aggregated
@@ -37,6 +37,7 @@ H_REROUTE = next(_h)  # 1: on_kill = reroute
 H_STRICT = next(_h)  # 1: step ends and passes of an instant are never fused
 H_POLL = next(_h)  # poll interval, ps
 H_BLOCK = next(_h)  # block size, tokens
+H_BLOCK_SHIFT = next(_h)  # its logarithm if it is a power of two, else −1
 H_REQUESTS = next(_h)  # requests in the trace
 H_NEXT = next(_h)  # next request to arrive
 H_ARRIVAL = next(_h)  # its arrival, ps
@@ -87,7 +88,8 @@ H_BATCH_STRIDE = next(_h)
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
-HEADER_WORDS = 80
+H_SEEN = 80  # scratch for one pair of views
+HEADER_WORDS = 104
 
 # --- leaps: vectors over decode instances, stride H_DEC_PAD ---------------------------------------------------
 LEAP_START, LEAP_FIRST, LEAP_GROWTH, LEAP_STEPS, LEAP_DONE, LEAP_NOW, LEAP_VECTORS = range(7)
@@ -224,7 +226,6 @@ RECORD_WORDS = 13
 # --- decision log row --------------------------------------------------------------------------------------------
 D_TIME, D_POLL = 0, 1  # words
 D32_REQUEST, D32_PREDICTED = 4, 5  # cells
-D32_PREFILL_VIEW = 6
-D32_DECODE_VIEW = 13
+D32_VIEW = 6  # prefill, then decode columns
 D_PROBABILITY_WORD = 12
 DECISION_WORDS = 13

@@ -8,7 +8,7 @@ from . import layout as L
 from .arithmetic import udiv
 from .compile import inline
 from .ledger import bump
-from .memory import ld, ld8, ld32
+from .memory import ld, ld32, ldc, ldc8, ldc32
 from .slots import region, router_of
 
 UNKNOWN_OUTPUT = 128
@@ -42,11 +42,11 @@ def mean_at(learner: int, cell: int) -> int:
 @inline
 def predict(S: int, router: int, request: int) -> int:
     """ô of a request of the trace."""
-    learns = ld(S, L.H_LEARNS)
+    learns = ldc(S, L.H_LEARNS)
     if learns == L.LEARN_NONE:
-        return ld32(ld(S, L.H_T_PREDICTED), request)
-    prompt = ld32(ld(S, L.H_T_PROMPT), request)
-    slo = ld8(ld(S, L.H_T_SLO), request)
+        return ldc32(ldc(S, L.H_T_PREDICTED), request)
+    prompt = ldc32(ldc(S, L.H_T_PROMPT), request)
+    slo = ldc8(ldc(S, L.H_T_SLO), request)
     learner = learner_at(S, router)
     if ld(learner, L.LEARNER_ALL) == 0:
         return UNKNOWN_OUTPUT
@@ -78,7 +78,7 @@ def fitted(learner: int, prompt: int) -> int:
 @inline
 def learn(S: int, s: int) -> None:
     """The request in slot address s has finished: its true length is known."""
-    learns = ld(S, L.H_LEARNS)
+    learns = ldc(S, L.H_LEARNS)
     if learns != L.LEARN_NONE:
         place = ld32(s, L.S_PLACE)
         slo = (place & L.LOOSE_FLAG) >> 27

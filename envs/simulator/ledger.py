@@ -8,30 +8,31 @@ count and the smallest X of those that have not crossed, and drops each when its
 
 from __future__ import annotations
 
+from . import lanes as V
 from . import layout as L
-from .arithmetic import steps_within
+from .arithmetic import steps_within_each
 from .compile import inline, rare
-from .memory import ld, ld32, st, st32
+from .memory import ld, ld32, ldc, st, st32
 from .slots import decode_of, leap_at, prefill_of, region, router_of, slot_at
 
 
 @inline
 def prefill_row(S: int, router: int, vector: int) -> int:
     """Address of a vector over prefill rows of a router's ledger."""
-    return region(S, L.H_O_LEDGER) + (router * ld(S, L.H_LEDGER_STRIDE) + vector * ld(S, L.H_PRE_PAD)) * 8
+    return region(S, L.H_O_LEDGER) + (router * ldc(S, L.H_LEDGER_STRIDE) + vector * ldc(S, L.H_PRE_PAD)) * 8
 
 
 @inline
 def decode_row(S: int, router: int, vector: int) -> int:
     """Address of a vector over decode rows of a router's ledger."""
-    words = router * ld(S, L.H_LEDGER_STRIDE) + L.PRE_VECTORS * ld(S, L.H_PRE_PAD) + vector * ld(S, L.H_DEC_PAD)
+    words = router * ldc(S, L.H_LEDGER_STRIDE) + L.PRE_VECTORS * ldc(S, L.H_PRE_PAD) + vector * ldc(S, L.H_DEC_PAD)
     return region(S, L.H_O_LEDGER) + words * 8
 
 
 @inline
 def crossings_at(S: int, router: int, d: int) -> int:
     """Address of the crossing keys (X << KEY_SHIFT | slot) of a router's streams on decode instance d."""
-    return region(S, L.H_O_CROSS) + (router * ld(S, L.H_DECODES) + d) * ld(S, L.H_BATCH_STRIDE) * 8
+    return region(S, L.H_O_CROSS) + (router * ldc(S, L.H_DECODES) + d) * ldc(S, L.H_BATCH_STRIDE) * 8
 
 
 @inline
@@ -129,24 +130,27 @@ def drop_crossing(S: int, s: int, router: int, d: int) -> None:
         last = ld(count, d) - 1
         key = ld(keys, at)
         moved = ld(keys, last)
+        least = decode_row(S, router, L.DEC_CROSS_MIN)
+        if ld(least, d) == key:
+            st(least, d, smallest_but(keys, last + 1, at))
         st(keys, at, moved)
         st32(slot_at(S, moved & L.KEY_MASK), L.S_CROSS, at)
         st32(s, L.S_CROSS, -1)
         st(keys, last, L.FOREVER)
         st(count, d, last)
         bump(decode_row(S, router, L.DEC_CROSS_SUM), d, -(key >> L.KEY_SHIFT))
-        least = decode_row(S, router, L.DEC_CROSS_MIN)
-        if ld(least, d) == key:
-            st(least, d, smallest(keys, last))
 
 
 @inline
-def smallest(keys: int, count: int) -> int:
-    """Smallest of `count` keys; FOREVER fills the array up to a whole group of lanes."""
-    least = L.FOREVER
-    for i in range((count + L.LANES - 1) & -L.LANES):
-        least = min(least, ld(keys, i))
-    return least
+def smallest_but(keys: int, count: int, at: int) -> int:
+    """Smallest of `count` keys but that at `at`; FOREVER fills the array up to a whole group of lanes.
+
+    To be read before that key is overwritten: a vector that was just stored in part is slow to load.
+    """
+    least = V.spread(L.FOREVER)
+    for i in range(0, count, L.LANES):
+        least = V.minimum(least, V.choose(V.counting(i) == at, V.spread(L.FOREVER), V.load(keys, i)))
+    return V.least_of(least)
 
 
 @inline
@@ -201,19 +205,17 @@ def sync(S: int, router: int, t: int) -> None:
     done, now = leap_at(S, L.LEAP_DONE), leap_at(S, L.LEAP_NOW)
     pending, fresh = decode_row(S, router, L.DEC_PENDING), decode_row(S, router, L.DEC_FRESH)
     least = decode_row(S, router, L.DEC_CROSS_MIN)
-    crossed = 0
-    for group in range(0, ld(S, L.H_DEC_PAD), L.LANES):
-        for lane in range(L.LANES):
-            d = group + lane
-            made = min(ld(steps, d), steps_within(ld(first, d), ld(growth, d), t - ld(start, d)))
-            step = ld(done, d) + made
-            st(now, d, step)
-            began = -((-made) >> 63)  # 1 if the leap has made a step
-            waiting = ld(fresh, d)
-            st(pending, d, ld(pending, d) - waiting * began)
-            st(fresh, d, waiting * (1 - began))
-            crossed |= (ld(least, d) >> L.KEY_SHIFT) - step
-    if crossed < 0:
+    crossed = V.spread(0)
+    for d in range(0, ldc(S, L.H_DEC_PAD), L.LANES):
+        made = steps_within_each(V.load(first, d), V.load(growth, d), t - V.load(start, d))
+        made = V.minimum(made, V.load(steps, d))
+        step = V.load(done, d) + made
+        V.store(now, d, step)
+        settled = V.load(fresh, d) & (0 - V.ones(made > 0))  # their leap has made a step
+        V.store(pending, d, V.load(pending, d) - settled)
+        V.store(fresh, d, V.load(fresh, d) - settled)
+        crossed = crossed | ((V.load(least, d) >> L.KEY_SHIFT) - step)
+    if V.any_bits(crossed) < 0:
         drop_crossed(S, router)
 
 
@@ -221,7 +223,7 @@ def sync(S: int, router: int, t: int) -> None:
 def drop_crossed(S: int, router: int) -> None:
     """Drops the streams that have passed their predicted length."""
     now, least = leap_at(S, L.LEAP_NOW), decode_row(S, router, L.DEC_CROSS_MIN)
-    for d in range(ld(S, L.H_DECODES)):
+    for d in range(ldc(S, L.H_DECODES)):
         while (ld(least, d) >> L.KEY_SHIFT) < ld(now, d):
             drop_crossing(S, slot_at(S, ld(least, d) & L.KEY_MASK), router, d)
 

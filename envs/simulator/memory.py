@@ -16,11 +16,13 @@ from numba.core import types
 from numba.extending import intrinsic
 
 
-def _loader(numba_type: Any, llvm_type: Any, result: Any) -> Any:
+def _loader(numba_type: Any, llvm_type: Any, result: Any, constant: bool = False) -> Any:
     def load(typingctx: Any, address: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             base = builder.inttoptr(args[0], llvm_type.as_pointer())
             value = builder.load(builder.gep(base, [args[1]]))
+            if constant:
+                value.set_metadata("invariant.load", builder.module.add_metadata([]))
             return builder.sext(value, ir.IntType(64)) if numba_type is not result else value
 
         return result(types.int64, types.int64), codegen
@@ -53,22 +55,18 @@ ld16 = _loader(types.int16, ir.IntType(16), types.int64)
 """ld16(address, k): the k-th int16, as int64."""
 st16 = _storer(types.int16, ir.IntType(16), types.int64)
 """st16(address, k, value): writes the low 16 bits of value."""
-ld8 = _loader(types.int8, ir.IntType(8), types.int64)
-"""ld8(address, k): the k-th int8, as int64."""
+ldc = _loader(types.int64, ir.IntType(64), types.int64, constant=True)
+"""`ld` of a word that no compiled function changes: the compiler need not load it again after a store."""
+ldc32 = _loader(types.int32, ir.IntType(32), types.int64, constant=True)
+"""`ld32` of a constant."""
+ldc8 = _loader(types.int8, ir.IntType(8), types.int64, constant=True)
+"""The k-th int8, as int64, a constant."""
+ldcf = _loader(types.float64, ir.DoubleType(), types.float64, constant=True)
+"""`ldf` of a constant."""
 ldf = _loader(types.float64, ir.DoubleType(), types.float64)
 """ldf(address, k): the k-th float64."""
 stf = _storer(types.float64, ir.DoubleType(), types.float64)
 """stf(address, k, value): writes the k-th float64."""
-
-
-@intrinsic
-def float_bits(typingctx: Any, value: Any) -> Any:
-    """The bits of a float64 as int64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.int64(types.float64), codegen
 
 
 @intrinsic

@@ -7,10 +7,10 @@ something changes it at or after that tick, or when a decision asks; in between 
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import blocks_of, steps_within, udiv
+from .arithmetic import steps_within
 from .compile import inline
-from .memory import ld, ld32, st
-from .slots import leap_at, phases_at, slot_at
+from .memory import ld, ld32, ldc, st
+from .slots import blocks_of, leap_at, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -38,12 +38,12 @@ def poll(S: int, i: int, e: int, tick: int) -> None:
         st(e, L.E_POLL_RUNNING, 0)
         st(e, L.E_POLL_WAITING, 0)
         return
-    used = ld(ld(e, L.E_SPEC), L.P_BLOCKS) - ld(e, L.E_FREE)
-    prefills = ld(S, L.H_PREFILLS)
+    used = ldc(ldc(e, L.E_SPEC), L.P_BLOCKS) - ld(e, L.E_FREE)
+    prefills = ldc(S, L.H_PREFILLS)
     if i < prefills:
         k = ld(e, L.E_RELEASE)
         while k >= 0 and ld(slot_at(S, k), L.SW_TRANSFER) < tick:
-            used -= blocks_of(ld32(slot_at(S, k), L.S_PROMPT), ld(S, L.H_BLOCK))
+            used -= blocks_of(S, ld32(slot_at(S, k), L.S_PROMPT))
             k = ld32(slot_at(S, k), L.S_RELEASE)
     elif ld(e, L.E_BUSY) != 0:
         d = i - prefills
@@ -72,7 +72,7 @@ def growth_between(S: int, d: int, batch: int, low: int, high: int) -> int:
     A sequence takes one in every block_size-th step; with N(r) sequences of phase ≤ r, the passes up to step σ take
     ⌊σ / block_size⌋·B + N(σ mod block_size), up to a constant.
     """
-    size = ld(S, L.H_BLOCK)
+    size = ldc(S, L.H_BLOCK)
     phases = phases_at(S, d)
-    cycles = udiv(high, size) - udiv(low, size)
-    return cycles * batch + ld(phases, high - udiv(high, size) * size) - ld(phases, low - udiv(low, size) * size)
+    above, below = whole_blocks(S, high), whole_blocks(S, low)
+    return (above - below) * batch + ld(phases, high - above * size) - ld(phases, low - below * size)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .arithmetic import blocks_of
 from .compile import inline
 from .decode import offer
-from .memory import ld, ld32, st, st32
+from .memory import ld, ld32, ldc, st, st32
 from .polls import before_change
-from .slots import decode_of, engine_at, pop_front, push_back, record_at, set_wake, slot_at
+from .slots import blocks_of, decode_of, engine_at, pop_front, push_back, record_at, set_wake, slot_at
 from .transfer import finish, leave_ledger, lose, release, schedule_release
 
 
@@ -17,12 +16,11 @@ from .transfer import finish, leave_ledger, lose, release, schedule_release
 def prefill_pass(S: int, p: int, t: int) -> None:
     """Scheduling pass of prefill instance p at t."""
     e = engine_at(S, p)
-    spec = ld(e, L.E_SPEC)
-    size = ld(S, L.H_BLOCK)
+    spec = ldc(e, L.E_SPEC)
     before_change(S, p, e, t)
     release(S, p, e, t)
     free = ld(e, L.E_FREE)
-    budget = ld(spec, L.P_BUDGET)
+    budget = ldc(spec, L.P_BUDGET)
     tokens = 0
     squares = 0
     k = ld(e, L.E_CHUNKS)
@@ -30,21 +28,21 @@ def prefill_pass(S: int, p: int, t: int) -> None:
         s = slot_at(S, k)
         done = ld(s, L.SW_FINISH)
         chunk = min(ld32(s, L.S_PROMPT) - done, budget)
-        free -= blocks_of(done + chunk, size) - blocks_of(done, size)
+        free -= blocks_of(S, done + chunk) - blocks_of(S, done)
         st(s, L.SW_FINISH, done + chunk)
         tokens = chunk
         squares = (2 * done + chunk) * chunk
         budget -= chunk
-    limit = ld(spec, L.P_SEQS)
+    limit = ldc(spec, L.P_SEQS)
     while budget > 0 and ld(e, L.E_QUEUED) > 0 and ld(e, L.E_CHUNKED) < limit:
         s = slot_at(S, ld(e, L.E_QUEUE))
         prompt = ld32(s, L.S_PROMPT)
-        if blocks_of(prompt, size) > free:
+        if blocks_of(S, prompt) > free:
             break
         k = pop_front(S, e, L.E_QUEUE)
         push_back(S, e, L.E_CHUNKS, k)
         chunk = min(prompt, budget)
-        free -= blocks_of(chunk, size)
+        free -= blocks_of(S, chunk)
         st(s, L.SW_FINISH, chunk)
         st(record_at(S, s), L.R_PREFILL_START, t)
         tokens += chunk
@@ -53,7 +51,7 @@ def prefill_pass(S: int, p: int, t: int) -> None:
     st(e, L.E_FREE, free)
     if tokens > 0:
         st(e, L.E_BUSY, 1)
-        set_wake(S, p, t + ld(spec, L.P_BASE_PREFILL) + ld(spec, L.P_TOKEN) * tokens + ld(spec, L.P_SQUARE) * squares)
+        set_wake(S, p, t + ldc(spec, L.P_BASE_PREFILL) + ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares)
     else:  # idle; a head that got no blocks waits for a transfer to end
         first = ld(e, L.E_RELEASE)
         blocked = ld(e, L.E_QUEUED) > 0 and first >= 0
@@ -82,21 +80,21 @@ def complete_prompt(S: int, e: int, k: int, t: int) -> None:
     st(row, L.R_PREFILL_END, t)
     st(s, L.SW_FINISH, t)
     ledger.prefill_done(S, s)
-    if ld(S, L.H_FIRST_PREFILL) != 0:
+    if ldc(S, L.H_FIRST_PREFILL) != 0:
         st(row, L.R_FIRST_TOKEN, t)
         st(s, L.SW_LAST, t)
         st32(s, L.S_GENERATED, 1)
         ledger.token(S, s, 0)
         if ld32(s, L.S_OUTPUT) == 1:
-            st(e, L.E_FREE, ld(e, L.E_FREE) + blocks_of(ld32(s, L.S_PROMPT), ld(S, L.H_BLOCK)))
+            st(e, L.E_FREE, ld(e, L.E_FREE) + blocks_of(S, ld32(s, L.S_PROMPT)))
             ledger.leaves(S, s, 1, 1)
             st32(s, L.S_PLACE, ld32(s, L.S_PLACE) | L.RELEASED)
             finish(S, k, s, t)
             return
-    target = engine_at(S, ld(S, L.H_PREFILLS) + d)
+    target = engine_at(S, ldc(S, L.H_PREFILLS) + d)
     if ld(target, L.E_STATE) == L.STATE_DOWN:
         generated = ld32(s, L.S_GENERATED)
-        end = t + ld(ld(e, L.E_SPEC), L.P_LEASE)
+        end = t + ldc(ldc(e, L.E_SPEC), L.P_LEASE)
         leave_ledger(S, s, generated, 1, 0)
         st(s, L.SW_TRANSFER, end)
         schedule_release(S, e, k, end)

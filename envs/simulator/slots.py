@@ -7,14 +7,35 @@ the slots. Slots are named by their number, −1 means none.
 from __future__ import annotations
 
 from . import layout as L
+from .arithmetic import udiv
 from .compile import inline, rare
-from .memory import ld, ld32, st, st32
+from .memory import ld, ld32, ldc, st, st32
 
 
 @inline
 def region(S: int, offset: int) -> int:
     """Address of the region whose word offset is header field `offset`."""
-    return S + ld(S, offset) * 8
+    return S + ldc(S, offset) * 8
+
+
+@inline
+def whole_blocks(S: int, n: int) -> int:
+    """⌊n / block_size⌋; by a shift where that is possible."""
+    shift = ldc(S, L.H_BLOCK_SHIFT)
+    return n >> shift if shift >= 0 else udiv(n, ldc(S, L.H_BLOCK))
+
+
+@inline
+def in_block(S: int, n: int) -> int:
+    """n mod block_size, ≥ 0 also for a negative n."""
+    size = ldc(S, L.H_BLOCK)
+    return n & (size - 1) if ldc(S, L.H_BLOCK_SHIFT) >= 0 else n % size
+
+
+@inline
+def blocks_of(S: int, tokens: int) -> int:
+    """KV blocks that hold `tokens` tokens."""
+    return whole_blocks(S, tokens + ldc(S, L.H_BLOCK) - 1)
 
 
 @inline
@@ -32,37 +53,67 @@ def engine_at(S: int, i: int) -> int:
 @inline
 def leap_at(S: int, vector: int) -> int:
     """Address of a leap vector over the decode instances."""
-    return region(S, L.H_O_LEAP) + vector * ld(S, L.H_DEC_PAD) * 8
+    return region(S, L.H_O_LEAP) + vector * ldc(S, L.H_DEC_PAD) * 8
 
 
 @inline
 def batch_keys(S: int, d: int) -> int:
     """Address of the batch keys of decode instance d; its stalls follow."""
-    return region(S, L.H_O_BATCH) + d * ld(S, L.H_BATCH_STRIDE) * 16
+    return region(S, L.H_O_BATCH) + d * ldc(S, L.H_BATCH_STRIDE) * 16
 
 
 @inline
 def phases_at(S: int, d: int) -> int:
     """Address of the prefix counts over block phases of decode instance d."""
-    return region(S, L.H_O_PHASES) + d * ld(S, L.H_PHASE_STRIDE) * 8
+    return region(S, L.H_O_PHASES) + d * ldc(S, L.H_PHASE_STRIDE) * 8
 
 
 @inline
 def record_at(S: int, s: int) -> int:
     """Address of the record row of the request in slot address s."""
-    return ld(S, L.H_RECORDS) + ld32(s, L.S_REQUEST) * ld(S, L.H_RECORD_STRIDE)
+    return ldc(S, L.H_RECORDS) + ld32(s, L.S_REQUEST) * ldc(S, L.H_RECORD_STRIDE)
 
 
 @inline
 def set_wake(S: int, i: int, t: int) -> None:
-    """Engine i has something to do at t."""
-    st(region(S, L.H_O_WAKE), i, t)
+    """Engine i has something to do at t.
+
+    Wake-up times are the leaves of a winner tree; a node holds the earliest time below it and whose it is, the left child
+    winning ties. Masks instead of branches: which child wins is not predictable.
+    """
+    leaves = ldc(S, L.H_WAKE_PAD)
+    times = region(S, L.H_O_WAKE)
+    owners = times + leaves * 16
+    node = leaves + i
+    owner = i
+    st(times, node, t)
+    while node > 1:
+        rival = node ^ 1
+        rival_time = ld(times, rival)
+        loses = (rival_time - t - (node & 1)) >> 63
+        t += (rival_time - t) & loses
+        owner += (ld(owners, rival) - owner) & loses
+        node >>= 1
+        st(times, node, t)
+        st(owners, node, owner)
 
 
 @inline
 def wake_of(S: int, i: int) -> int:
     """When engine i has something to do."""
-    return ld(region(S, L.H_O_WAKE), i)
+    return ld(region(S, L.H_O_WAKE), ldc(S, L.H_WAKE_PAD) + i)
+
+
+@inline
+def earliest_wake(S: int) -> int:
+    """When the first engine has something to do."""
+    return ld(region(S, L.H_O_WAKE), 1)
+
+
+@inline
+def earliest_engine(S: int) -> int:
+    """The engine that has something to do first; of several the lowest index."""
+    return ld(region(S, L.H_O_WAKE) + ldc(S, L.H_WAKE_PAD) * 16, 1)
 
 
 @inline

@@ -91,12 +91,13 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
     decoders = engines[prefills:]
     block_size = engines[0].block_size
     routed = prefills or decodes
-    wake_pad, pre_pad, dec_pad = _padded(len(engines)), _padded(routed), _padded(decodes)
+    pre_pad, dec_pad = _padded(routed), _padded(decodes)
+    leaves = 1 << (len(engines) - 1).bit_length()
     phase_stride = _padded(block_size)
     batch_stride = _padded(max(e.max_num_seqs for e in decoders))
     ledger_stride = L.PRE_VECTORS * pre_pad + L.DEC_VECTORS * dec_pad
     sizes = {
-        L.H_O_WAKE: wake_pad,
+        L.H_O_WAKE: 4 * leaves,
         L.H_O_LEAP: L.LEAP_VECTORS * dec_pad,
         L.H_O_LEDGER: ledger_stride * cluster.routers,
         L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
@@ -119,7 +120,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_DECODES: decodes,
         L.H_ENGINES: len(engines),
         L.H_ROUTED: routed,
-        L.H_WAKE_PAD: wake_pad,
+        L.H_WAKE_PAD: leaves,
         L.H_PRE_PAD: pre_pad,
         L.H_DEC_PAD: dec_pad,
         L.H_PHASE_STRIDE: phase_stride,
@@ -132,6 +133,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_STRICT: int(cluster.on_kill == "reroute" and len(cluster.events) > 0),
         L.H_POLL: cluster.poll_interval,
         L.H_BLOCK: block_size,
+        L.H_BLOCK_SHIFT: block_size.bit_length() - 1 if block_size & (block_size - 1) == 0 else -1,
         L.H_OPEN_PREFILLS: routed,
         L.H_OPEN_DECODES: decodes,
         L.H_PENDING: -1,
@@ -162,7 +164,10 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
 def _reset_vectors(
     block: Words, offsets: dict[int, int], pre_pad: int, dec_pad: int, routed: int, decodes: int
 ) -> None:
-    block[offsets[L.H_O_WAKE] : offsets[L.H_O_LEAP]] = L.FOREVER
+    leaves = int(block[L.H_WAKE_PAD])
+    tree = block[offsets[L.H_O_WAKE] :][: 4 * leaves].reshape(2, -1)
+    tree[0] = L.FOREVER
+    tree[1, leaves:] = np.arange(leaves)
     leap = block[offsets[L.H_O_LEAP] :][: L.LEAP_VECTORS * dec_pad].reshape(-1, dec_pad)
     leap[L.LEAP_FIRST] = 1 << 62
     closed = np.array(np.inf).view(np.int64)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .arithmetic import blocks_of
 from .compile import inline, rare
 from .learner import learn
-from .memory import ld, ld32, st, st16, st32
+from .memory import ld, ld32, ldc, st, st16, st32
 from .polls import before_change
 from .slots import (
+    blocks_of,
     engine_at,
     prefill_of,
     push_back,
@@ -32,9 +32,9 @@ def reserve(S: int, d: int, e: int, k: int, t: int) -> None:
     p = prefill_of(ld32(s, L.S_PLACE))
     source = engine_at(S, p)
     start = max(t, ld(source, L.E_EGRESS))
-    blocks = blocks_of(ld32(s, L.S_PROMPT), ld(S, L.H_BLOCK))
-    served = start + blocks * ld(ld(source, L.E_SPEC), L.P_EGRESS)
-    end = served + ld(ld(S, L.H_T_LATENCY), p * ld(S, L.H_DECODES) + d)
+    blocks = blocks_of(S, ld32(s, L.S_PROMPT))
+    served = start + blocks * ldc(ldc(source, L.E_SPEC), L.P_EGRESS)
+    end = served + ldc(ldc(S, L.H_T_LATENCY), p * ldc(S, L.H_DECODES) + d)
     st(source, L.E_EGRESS, served)
     st(s, L.SW_TRANSFER, end)
     push_back(S, e, L.E_HOLD, k)
@@ -86,7 +86,7 @@ def release(S: int, p: int, source: int, t: int) -> None:
         free = ld(source, L.E_FREE)
         while k >= 0 and ld(slot_at(S, k), L.SW_TRANSFER) <= t:
             s = slot_at(S, k)
-            free += blocks_of(ld32(s, L.S_PROMPT), ld(S, L.H_BLOCK))
+            free += blocks_of(S, ld32(s, L.S_PROMPT))
             after = ld32(s, L.S_RELEASE)
             place = ld32(s, L.S_PLACE)
             st32(s, L.S_PLACE, place | L.RELEASED)
@@ -108,7 +108,7 @@ def record_end(S: int, s: int, t: int, last: int, generated: int, status: int) -
     st32(row, L.R32_GENERATED, generated)
     st16(row, L.R16_STATUS, status)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
-    log = ld(S, L.H_LOG)
+    log = ldc(S, L.H_LOG)
     if log != 0:
         st(log, ld(S, L.H_LOGGED), ld32(s, L.S_REQUEST))
         st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
@@ -133,7 +133,7 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
     Its ledger rows are settled already. `held`: its prefill blocks are still in a release list, so the slot lives on.
     """
     s = slot_at(S, k)
-    if ld(S, L.H_REROUTE) != 0 and generated == 0:
+    if ldc(S, L.H_REROUTE) != 0 and generated == 0:
         again = k
         if held != 0:
             again = copy_slot(S, k)

@@ -6,7 +6,7 @@ from ...envs.simulator import layout as L
 from ...envs.simulator.admission import send
 from ...envs.simulator.compile import entry, inline
 from ...envs.simulator.loop import DECIDE, run_to_decision
-from ...envs.simulator.memory import ld, ld32, st, stf
+from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
 from .baselines import least_loaded, length_threshold, power_of_two, random_pair, round_robin
 from .marginal_cost import marginal_cost
@@ -19,7 +19,7 @@ ROUND_ROBIN, RANDOM, LEAST_LOADED, POWER_OF_TWO, LENGTH_THRESHOLD, MARGINAL_COST
 def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
     """What the policy picks for the pending request: prefill, decode, probability of that choice."""
     state = region(S, L.H_O_POLICY) + router * (L.POLICY_WORDS * 8)
-    parameters = ld(S, L.H_PARAMETERS)
+    parameters = ldc(S, L.H_PARAMETERS)
     if policy == MARGINAL_COST:
         return marginal_cost(S, router, state, parameters)
     if policy == ROUND_ROBIN:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from ...envs.simulator import constants as C
+from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
-from ...envs.simulator.memory import ld, ld32, ldf, st, stf
+from ...envs.simulator.memory import ld, ld32, ldc, ldcf, ldf, st, stf
 from ...envs.simulator.slots import leap_at, slot_at
 from .baselines import WORD_RANDOM
-from .scores import CLOSED, better_of_two, least, open_count, rows
+from .scores import CLOSED, better_of_two, open_count, rows
 
 PARAMETERS = ("w_b", "w_s", "w_q", "rho", "sigma_tight", "sigma_loose", "single", "committed", "sample", "guard")
 """Order in the parameter vector; `single`, `committed` 0 or 1, `sample` 0 (all) or 2, `guard` ≥ 1 or +inf."""
@@ -31,8 +32,8 @@ def marginal_cost(S: int, router: int, state: int, parameters: int) -> tuple[int
     s = slot_at(S, ld(S, L.H_PENDING))
     price_prefill(S, router, s, parameters)
     price_decode(S, router, s, parameters)
-    prefills, decodes = ld(S, L.H_PREFILLS), ld(S, L.H_DECODES)
-    if ld(S, L.H_MIXED) != 0:
+    prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
+    if ldc(S, L.H_MIXED) != 0:
         for m in range(decodes):
             total = ldf(pre_costs, m) + ldf(dec_costs, m)
             stf(dec_costs, m, total)
@@ -52,7 +53,7 @@ def marginal_cost(S: int, router: int, state: int, parameters: int) -> tuple[int
 @inline
 def sigma(s: int, parameters: int) -> float:
     """σ of the request's SLO class."""
-    return ldf(parameters, 4) if ledger.is_tight(ld32(s, L.S_PLACE)) != 0 else ldf(parameters, 5)
+    return ldcf(parameters, 4) if ledger.is_tight(ld32(s, L.S_PLACE)) != 0 else ldcf(parameters, 5)
 
 
 @inline
@@ -60,18 +61,17 @@ def price_prefill(S: int, router: int, s: int, parameters: int) -> None:
     """Costs of the prefill rows."""
     prompt = np.float64(ld32(s, L.S_PROMPT))
     weight = sigma(s, parameters)
-    w_b, w_s, w_q, rho = ldf(parameters, 0), ldf(parameters, 1), ldf(parameters, 2), ldf(parameters, 3)
+    w_b, w_s, w_q, rho = ldcf(parameters, 0), ldcf(parameters, 1), ldcf(parameters, 2), ldcf(parameters, 3)
     costs = ledger.prefill_row(S, router, L.PRE_COST)
     marks = ledger.prefill_row(S, router, L.PRE_OPEN)
     queued, tokens = ledger.prefill_row(S, router, L.PRE_QUEUED), ledger.prefill_row(S, router, L.PRE_TOKENS)
     taus, capacities = C.prefill_constant(S, C.C_TAU_PREFILL), C.prefill_constant(S, C.C_PREFILL_CAPACITY)
-    for group in range(0, ld(S, L.H_PRE_PAD), L.LANES):
-        for lane in range(L.LANES):
-            i = group + lane
-            tau, work = ldf(taus, i), np.float64(ld(tokens, i))
-            pressure = (work + prompt) / ldf(capacities, i)
-            cost = w_b * (work * tau) * weight + w_s * (prompt * tau) * (1.0 + rho * pressure) * weight
-            stf(costs, i, cost + w_q * np.float64(ld(queued, i)) + ldf(marks, i))
+    for i in range(0, ldc(S, L.H_PRE_PAD), L.LANES):
+        tau, work = V.load_floats(taus, i), V.to_floats(V.load(tokens, i))
+        pressure = (work + prompt) / V.load_floats(capacities, i)
+        cost = work * tau * w_b * weight + tau * prompt * w_s * (pressure * rho + 1.0) * weight
+        cost = cost + V.to_floats(V.load(queued, i)) * w_q
+        V.store_floats(costs, i, cost + V.load_floats(marks, i))
 
 
 @inline
@@ -79,8 +79,8 @@ def price_decode(S: int, router: int, s: int, parameters: int) -> None:
     """Costs of the decode rows."""
     prompt, predicted = np.float64(ld32(s, L.S_PROMPT)), np.float64(ld32(s, L.S_PREDICTED))
     weight = sigma(s, parameters)
-    w_b, w_s, w_q, rho = ldf(parameters, 0), ldf(parameters, 1), ldf(parameters, 2), ldf(parameters, 3)
-    single, all_output = ldf(parameters, 6) != 0.0, ldf(parameters, 7) != 0.0
+    w_b, w_s, w_q, rho = ldcf(parameters, 0), ldcf(parameters, 1), ldcf(parameters, 2), ldcf(parameters, 3)
+    single, all_output = ldcf(parameters, 6) != 0.0, ldcf(parameters, 7) != 0.0
     costs = ledger.decode_row(S, router, L.DEC_COST)
     marks = ledger.decode_row(S, router, L.DEC_OPEN)
     in_flight, committed = (
@@ -91,18 +91,16 @@ def price_decode(S: int, router: int, s: int, parameters: int) -> None:
     still = ledger.decode_row(S, router, L.DEC_OUTPUT if all_output else L.DEC_STATIC)
     sums, counts = ledger.decode_row(S, router, L.DEC_CROSS_SUM), ledger.decode_row(S, router, L.DEC_CROSS_COUNT)
     now = leap_at(S, L.LEAP_NOW)
-    streaming = np.int64(0) if all_output else np.int64(-1)  # a mask
+    streaming = 0 if all_output else 1
     taus = C.decode_constant(S, C.C_TAU_SINGLE if single else C.C_TAU_DECODE)
     capacities = C.decode_constant(S, C.C_DECODE_CAPACITY)
-    for group in range(0, ld(S, L.H_DEC_PAD), L.LANES):
-        for lane in range(L.LANES):
-            i = group + lane
-            tau = ldf(taus, i)
-            output = ld(still, i) + ((ld(sums, i) - ld(now, i) * ld(counts, i)) & streaming)
-            pressure = (np.float64(ld(committed, i)) + (prompt + predicted)) / ldf(capacities, i)
-            cost = w_b * (np.float64(output) * tau) * weight
-            cost += w_s * (predicted * tau) * (1.0 + rho * pressure) * weight
-            stf(costs, i, cost + w_q * np.float64(ld(in_flight, i)) + ldf(marks, i))
+    for i in range(0, ldc(S, L.H_DEC_PAD), L.LANES):
+        tau = V.load_floats(taus, i)
+        output = V.load(still, i) + (V.load(sums, i) - V.load(now, i) * V.load(counts, i)) * streaming
+        pressure = (V.to_floats(V.load(committed, i)) + (prompt + predicted)) / V.load_floats(capacities, i)
+        cost = V.to_floats(output) * tau * w_b * weight + tau * predicted * w_s * (pressure * rho + 1.0) * weight
+        cost = cost + V.to_floats(V.load(in_flight, i)) * w_q
+        V.store_floats(costs, i, cost + V.load_floats(marks, i))
 
 
 @inline
@@ -110,12 +108,12 @@ def cheapest(
     S: int, costs: int, marks: int, queue: int, n: int, state: int, parameters: int
 ) -> tuple[int, float]:
     """The least cost, within what the admission guard and the sampling leave."""
-    guard = ldf(parameters, 9)
+    guard = ldcf(parameters, 9)
     if guard < np.inf:
         guard_against_crowding(costs, marks, queue, n, guard)
-    if ldf(parameters, 8) != 0.0:
+    if ldcf(parameters, 8) != 0.0:
         return better_of_two(costs, marks, n, state + 8 * WORD_RANDOM)
-    return least(costs, 0, n), 1.0
+    return V.first_least(costs, (n + L.LANES - 1) & -L.LANES), 1.0
 
 
 @inline

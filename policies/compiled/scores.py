@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
-from ...envs.simulator.memory import ld, st
+from ...envs.simulator.memory import ld
 from .randomness import below
 
 CLOSED = 0x7FF0000000000000
@@ -19,22 +20,20 @@ CLOSED = 0x7FF0000000000000
 
 
 @inline
-def least(costs: int, low: int, high: int) -> int:
+def least_between(costs: int, low: int, high: int) -> int:
     """Index of the smallest cost in [low, high), the lowest of several."""
-    smallest = L.FOREVER
-    for i in range(low, high):
-        smallest = min(smallest, ld(costs, i))
-    found = high
-    for i in range(low, high):
-        found = min(found, i if ld(costs, i) == smallest else high)
+    found, smallest = low, ld(costs, low)
+    for i in range(low + 1, high):
+        if ld(costs, i) < smallest:
+            found, smallest = i, ld(costs, i)
     return found
 
 
 @inline
 def mask_counts(costs: int, counts: int, marks: int, n: int) -> None:
     """Costs that are counts."""
-    for i in range(n):
-        st(costs, i, ld(counts, i) | ld(marks, i))
+    for i in range(0, n, L.LANES):
+        V.store(costs, i, V.load(counts, i) | V.load(marks, i))
 
 
 @inline

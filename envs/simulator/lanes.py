@@ -1,0 +1,237 @@
+"""Vectors of eight 64-bit words, for the few loops that look at every instance or every sequence at once.
+
+LLVM's own vectorisers give up on loops this short. `Ints` and `Floats` are values like any other inside compiled code: they
+add, multiply and compare element by element, with each other or with a scalar. On machines without 512-bit registers LLVM
+splits the operations; the results are the same, element by element IEEE and two's complement.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, register_model
+
+from .compile import inline
+
+WIDTH = 8
+"""Elements of a vector."""
+
+_LARGEST = (1 << 63) - 1
+
+_i64, _f64, _i1 = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
+_ints, _floats, _bits = (ir.VectorType(t, WIDTH) for t in (_i64, _f64, _i1))
+
+
+class _Vector(types.Type):
+    """Numba type of a vector."""
+
+    def __init__(self, name: str, llvm_type: Any) -> None:
+        self.llvm_type = llvm_type
+        super().__init__(name=name)
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, kind.llvm_type)
+
+
+Ints = _Vector("Ints", _ints)
+Floats = _Vector("Floats", _floats)
+Mask = _Vector("Mask", _bits)
+
+
+def _spread(builder: Any, value: Any, vector: Any) -> Any:
+    """A scalar in every element."""
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), None)
+    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _binary(operation: Any, emit: Callable[[Any, Any, Any, Any], Any], kinds: Any, result: Any = None) -> None:
+    """Gives vectors the Python operation, lowered by `emit(builder, kind, left, right)`."""
+
+    def lower(kind: Any, left: Any, right: Any) -> None:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            ready = [
+                value if given is kind else _spread(builder, value, kind.llvm_type)
+                for given, value in zip((left, right), args, strict=True)
+            ]
+            return emit(builder, kind, *ready)
+
+        lower_builtin(operation, left, right)(codegen)
+
+    signatures = []
+    for kind in kinds:
+        scalar = types.int64 if kind is Ints else types.float64
+        for left, right in ((kind, kind), (kind, scalar), (scalar, kind)):
+            signatures.append(signature(result or kind, left, right))
+            lower(kind, left, right)
+    infer_global(operation)(type("Vector", (ConcreteTemplate,), {"cases": signatures}))
+
+
+_both, _whole = (Ints, Floats), (Ints,)
+_binary(operator.add, lambda b, k, x, y: b.add(x, y) if k is Ints else b.fadd(x, y), _both)
+_binary(operator.sub, lambda b, k, x, y: b.sub(x, y) if k is Ints else b.fsub(x, y), _both)
+_binary(operator.mul, lambda b, k, x, y: b.mul(x, y) if k is Ints else b.fmul(x, y), _both)
+_binary(operator.truediv, lambda b, k, x, y: b.fdiv(x, y), (Floats,))
+_binary(operator.and_, lambda b, k, x, y: b.and_(x, y), _whole)
+_binary(operator.or_, lambda b, k, x, y: b.or_(x, y), _whole)
+_binary(operator.rshift, lambda b, k, x, y: b.ashr(x, y), _whole)
+for _operation, _sign in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.eq, "==")):
+    _binary(
+        _operation,
+        lambda b, k, x, y, sign=_sign: b.icmp_signed(sign, x, y) if k is Ints else b.fcmp_ordered(sign, x, y),
+        _both,
+        Mask,
+    )
+
+
+def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    kind = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def _function(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An intrinsic on operands of fixed types, lowered by the decorated `emit(builder, *operands)`."""
+
+    def make(emit: Callable[..., Any]) -> Any:
+        names = ", ".join("abcd"[: len(kinds)])
+
+        def typer(typingctx: Any, *given: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                value = emit(builder, *args)
+                return context.get_dummy_value() if result is types.void else value
+
+            return result(*kinds), codegen
+
+        scope: dict[str, Any] = {"typer": typer}
+        exec(f"def {emit.__name__}(typingctx, {names}): return typer(typingctx, {names})", scope)
+        function = intrinsic(scope[emit.__name__])
+        function.__doc__ = emit.__doc__
+        return function
+
+    return make
+
+
+def _pointer(builder: Any, address: Any, at: Any, vector: Any) -> Any:
+    word = builder.gep(builder.inttoptr(address, _i64.as_pointer()), [at])
+    return builder.bitcast(word, vector.as_pointer())
+
+
+@_function(Ints, types.int64, types.int64)
+def load(b: Any, address: Any, at: Any) -> Any:
+    """load(address, at): the eight int64 from word `at` on."""
+    return b.load(_pointer(b, address, at, _ints), align=8)
+
+
+@_function(Floats, types.int64, types.int64)
+def load_floats(b: Any, address: Any, at: Any) -> Any:
+    """load_floats(address, at): the eight float64 from word `at` on."""
+    return b.load(_pointer(b, address, at, _floats), align=8)
+
+
+@_function(types.void, types.int64, types.int64, Ints)
+def store(b: Any, address: Any, at: Any, value: Any) -> Any:
+    """store(address, at, value): writes eight int64."""
+    return b.store(value, _pointer(b, address, at, _ints), align=8)
+
+
+@_function(types.void, types.int64, types.int64, Floats)
+def store_floats(b: Any, address: Any, at: Any, value: Any) -> Any:
+    """store_floats(address, at, value): writes eight float64."""
+    return b.store(value, _pointer(b, address, at, _floats), align=8)
+
+
+@_function(Ints, types.int64)
+def spread(b: Any, value: Any) -> Any:
+    """spread(value): the value in every element."""
+    return _spread(b, value, _ints)
+
+
+@_function(Ints, types.int64)
+def counting(b: Any, start: Any) -> Any:
+    """counting(start): start, start + 1, … start + 7."""
+    return b.add(_spread(b, start, _ints), ir.Constant(_ints, list(range(WIDTH))))
+
+
+@_function(Floats, Ints)
+def to_floats(b: Any, value: Any) -> Any:
+    """to_floats(ints): as float64."""
+    return b.sitofp(value, _floats)
+
+
+@_function(Ints, Floats)
+def to_ints(b: Any, value: Any) -> Any:
+    """to_ints(floats): truncated towards 0."""
+    return b.fptosi(value, _ints)
+
+
+@_function(Ints, Mask)
+def ones(b: Any, mask: Any) -> Any:
+    """ones(mask): 1 where true, else 0."""
+    return b.zext(mask, _ints)
+
+
+@_function(Ints, Ints, Ints)
+def minimum(b: Any, x: Any, y: Any) -> Any:
+    """minimum(x, y): element by element."""
+    return _call(b, "llvm.smin.v8i64", _ints, x, y)
+
+
+@_function(Ints, Ints, Ints)
+def maximum(b: Any, x: Any, y: Any) -> Any:
+    """maximum(x, y): element by element."""
+    return _call(b, "llvm.smax.v8i64", _ints, x, y)
+
+
+@_function(Floats, Floats)
+def square_root(b: Any, x: Any) -> Any:
+    """square_root(x): element by element."""
+    return _call(b, "llvm.sqrt.v8f64", _floats, x)
+
+
+@_function(Ints, Mask, Ints, Ints)
+def choose(b: Any, mask: Any, x: Any, y: Any) -> Any:
+    """choose(mask, x, y): x where true, else y."""
+    return b.select(mask, x, y)
+
+
+@_function(types.int64, Ints)
+def least_of(b: Any, x: Any) -> Any:
+    """least_of(x): the smallest element."""
+    return _call(b, "llvm.vector.reduce.smin.v8i64", _i64, x)
+
+
+@_function(types.int64, Ints)
+def any_bits(b: Any, x: Any) -> Any:
+    """any_bits(x): the bitwise or of all elements."""
+    return _call(b, "llvm.vector.reduce.or.v8i64", _i64, x)
+
+
+@_function(types.int64, Mask)
+def first_true(b: Any, mask: Any) -> Any:
+    """first_true(mask): index of the first true element, 64 if there is none."""
+    bits = b.zext(b.bitcast(mask, ir.IntType(WIDTH)), _i64)
+    return _call(b, "llvm.cttz.i64", _i64, bits, ir.Constant(_i1, 0))
+
+
+@inline
+def first_least(words: int, count: int) -> int:
+    """Index of the smallest of `count` int64 (a multiple of eight) at an address, the lowest of several."""
+    least = spread(_LARGEST)
+    for at in range(0, count, WIDTH):
+        least = minimum(least, load(words, at))
+    smallest = least_of(least)
+    at = 0
+    found = first_true(load(words, 0) == smallest)
+    while found >= WIDTH:
+        at += WIDTH
+        found = first_true(load(words, at) == smallest)
+    return at + found

@@ -1,0 +1,125 @@
+"""Policies whose choice is compiled: one function for the episode loop and for the Python object."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..envs.admission import Admission
+from ..envs.simulator import FOREVER, Simulator
+from ..envs.simulator import layout as L
+from .compiled import episode
+from .compiled.baselines import WORD_RANDOM
+from .policy import Choice, Policy
+
+_Header = ctypes.c_int64 * L.HEADER_WORDS
+
+
+class CompiledPolicy(Policy):
+    """A policy that `policies/compiled/episode.py` knows by number.
+
+    `route` and the compiled loop call the same chooser on the same ledger and start from the same state, so
+    they decide alike. An object keeps its state to itself: several may take turns on one simulator.
+    """
+
+    number: ClassVar[int]
+    """Number of the chooser in `policies/compiled/episode.py`."""
+
+    needs_constants: ClassVar[bool] = False
+    """Whether it reads the router's constants."""
+
+    def __init__(self, **params: object) -> None:
+        super().__init__(**params)
+        self._vector = self.vector()
+        self._out = np.zeros(3, np.int64)
+        self.reset(0)
+
+    def vector(self) -> npt.NDArray[np.float64]:
+        """The parameters in the order in which the chooser reads them."""
+        return np.zeros(1)
+
+    def reset(self, seed: int) -> None:
+        """Forgets everything; what is random follows from the seed.
+
+        Raises:
+            ValueError: the seed is negative.
+        """
+        self._state = initial_state(seed)
+
+    def route(self, admission: Admission) -> tuple[int, int]:
+        """Picks a prefill and a decode instance that may be assigned (aggregated: one mixed instance, twice).
+
+        Raises:
+            ValueError: the request was sent already, or constants that the policy needs are missing.
+        """
+        return self.choose(admission)[:2]
+
+    def choose(self, admission: Admission) -> Choice:
+        """`route` with the probability of the choice.
+
+        Raises:
+            ValueError: the request was sent already, or constants that the policy needs are missing.
+        """
+        self._check_constants(admission.constants is not None)
+        header = _Header.from_address(admission.address)
+        if header[L.H_PENDING] < 0:
+            raise ValueError(
+                f"request {admission.index} was sent already; an admission can be routed until then"
+            )
+        kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
+        # The chooser finds state and parameters through the block; for one call it is shown this object's.
+        header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
+        header[L.H_PARAMETERS] = self._vector.ctypes.data
+        episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
+        header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
+        return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
+
+    def prepare(self, simulator: Simulator, seed: int) -> None:
+        """Puts parameters and initial state into a simulator, for `episode.run_episode` with `number`.
+
+        Raises:
+            ValueError: the simulator has no constants and the policy needs them, or the seed is negative.
+        """
+        self._check_constants(simulator.constants is not None)
+        simulator.set_parameters(self._vector)
+        state = initial_state(seed)
+        for router in range(simulator.cluster.routers):
+            simulator.policy_state(router)[:] = state[router]
+
+    def run_compiled(self, simulator: Simulator, seed: int, until: int = FOREVER) -> bool:
+        """Runs the compiled loop from a fresh state to the end, or to `until` (ps); always True.
+
+        Raises:
+            ValueError: the simulator has no constants and the policy needs them, or the seed is negative.
+        """
+        self.prepare(simulator, seed)
+        simulator.run_with(episode.run_episode, self.number, until=until)
+        return True
+
+    def _check_constants(self, given: bool) -> None:
+        if self.needs_constants and not given:
+            raise ValueError(
+                f"{self.name}: constants is None; it must be the router's constants, such as "
+                "router_constants.from_cluster(cluster)"
+            )
+
+
+def initial_state(seed: int) -> npt.NDArray[np.int64]:
+    """State words of every router: zeros, and a random state from the seed and the router.
+
+    Returns:
+        (MAX_ROUTERS, POLICY_WORDS) words.
+
+    Raises:
+        ValueError: the seed is negative.
+    """
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; it must be at least 0")
+    state = np.zeros((L.MAX_ROUTERS, L.POLICY_WORDS), np.int64)
+    for router, words in enumerate(state):
+        drawn = np.random.SeedSequence([seed, router]).generate_state(1, np.uint64)
+        words[WORD_RANDOM] = drawn.view(np.int64)[0]
+    return state

@@ -1,0 +1,97 @@
+"""What every policy is: a name, parameters, and a choice at each admission."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from ..envs import catalog
+from ..envs.admission import Admission
+
+
+class Parameters(BaseModel):
+    """Parameters of a policy: numbers, words and None, each with a default, a range and a description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Choice(NamedTuple):
+    """A decision, and how likely the policy was to make it.
+
+    Attributes:
+        prefill: index in the prefill pool.
+        decode: index in the decode pool; aggregated: both name the same mixed instance.
+        probability: of this pair, given what the policy saw.
+    """
+
+    prefill: int
+    decode: int
+    probability: float
+
+
+class Policy(ABC):
+    """Picks a prefill and a decode instance for each request.
+
+    A subclass has a `name`, may name its parameters in `accepts`, and implements `route`; one that remembers
+    something between requests forgets it in `reset`.
+
+    Args:
+        **params: fields of `accepts`.
+
+    Raises:
+        ValueError: an unknown parameter or a value out of range; names the field, the value and what is
+        allowed.
+    """
+
+    name: ClassVar[str]
+    """Name in the registry."""
+
+    accepts: ClassVar[type[Parameters]] = Parameters
+    """The parameters, as a pydantic model."""
+
+    def __init__(self, **params: Any) -> None:
+        self.parameters = catalog.validate(self.accepts, params, self.name)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """All parameters, defaults included; JSON-able: `make(name, **params)` is the same policy."""
+        return self.parameters.model_dump(mode="json")
+
+    @property
+    def hash(self) -> str:
+        """12 hex digits of a hash over name and parameters, the same in every process."""
+        text = json.dumps([self.name, self.params], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def reset(self, seed: int) -> None:  # noqa: B027 - most policies remember nothing
+        """Forgets everything; what is random follows from the seed."""
+
+    @abstractmethod
+    def route(self, admission: Admission) -> tuple[int, int]:
+        """Picks a prefill and a decode instance that may be assigned (aggregated: the same one twice)."""
+
+    def choose(self, admission: Admission) -> Choice:
+        """`route` with the probability of the choice: 1 here, so a policy that draws overrides it."""
+        return Choice(*self.route(admission), 1.0)
+
+    def __str__(self) -> str:
+        """The text that `registry.parse` turns into this policy: its name and what is not as by default."""
+        changed = {key: value for key, value in self.params.items() if value != self._default(key)}
+        if not changed:
+            return self.name
+        return f"{self.name}({', '.join(f'{key}={_word(value)}' for key, value in changed.items())})"
+
+    def __repr__(self) -> str:
+        """The text of `str`, marked as a policy."""
+        return f"<policy {self}>"
+
+    def _default(self, key: str) -> Any:
+        return self.accepts.model_fields[key].default
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,186 @@
+"""Policies by name: built in, registered by a program, or brought by another package."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from ..envs import catalog
+from .policy import Policy
+
+ENTRY_POINTS = "disaggroute.policies"
+"""Group of entry points, `name = "package.module:Class"`, by which other packages bring policies."""
+
+_MODULES = {
+    "round-robin": "round_robin",
+    "random": "random_choice",
+    "least-loaded": "least_loaded",
+    "power-of-two": "power_of_two",
+    "length-threshold": "length_threshold",
+    "marginal-cost": "marginal_cost",
+    "simulator-naive": "marginal_cost",
+}
+"""Module of each built-in policy; it is imported when the policy is asked for."""
+
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
+_KINDS = {
+    "null": "none",
+    "boolean": "true or false",
+    "number": "number",
+    "integer": "whole number",
+    "string": "text",
+    "array": "list",
+}
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_classes: dict[str, type[Policy]] = {}
+
+P = TypeVar("P", bound=type[Policy])
+
+
+def register(policy: P) -> P:
+    """Class decorator: adds a policy under its `name`, for this process.
+
+    Defining the same class again (a notebook cell that is run twice) replaces it.
+
+    Raises:
+        ValueError: the name is missing, malformed or taken by another class.
+    """
+    name = getattr(policy, "name", None)
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{policy.__qualname__}: name is {name!r}; it must be lower-case letters, digits and hyphens"
+        )
+    holder = _classes.get(name, policy)
+    home = f"{__package__}.{_MODULES[name]}" if name in _MODULES else holder.__module__
+    if (home, holder.__qualname__) != (policy.__module__, policy.__qualname__):
+        raise ValueError(f"{policy.__qualname__}: the name {name!r} is taken; choose another one")
+    _classes[name] = policy
+    return policy
+
+
+def names() -> tuple[str, ...]:
+    """Names of the policies: the built-in ones in the order of the documentation, then the others, sorted."""
+    return (*_MODULES, *sorted((_classes.keys() | _entry_points().keys()) - _MODULES.keys()))
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class of a policy.
+
+    Raises:
+        ValueError: an unknown name (the message gives the nearest ones), or an entry point that brings no
+        such policy.
+    """
+    if name in _classes:
+        return _classes[name]
+    if name in _MODULES:
+        importlib.import_module(f".{_MODULES[name]}", __package__)
+        return _classes[name]
+    if name in _entry_points():
+        return _loaded(_entry_points()[name])
+    raise ValueError(catalog.unknown("policy", name, names()))
+
+
+def make(name: str, **params: Any) -> Policy:
+    """The policy of this name with these parameters.
+
+    Raises:
+        ValueError: an unknown name, an unknown parameter, or a value out of range.
+    """
+    return policy_class(name)(**params)
+
+
+def parse(text: str) -> Policy:
+    """The policy that a text such as `round-robin` or `marginal-cost(w_q=0.1, sample=2)` names.
+
+    Values are numbers, words, `none`, `true` and `false`; anything else in JSON.
+
+    Raises:
+        ValueError: the text does not read like that, or what `make` raises.
+    """
+    match = re.fullmatch(r"\s*([a-z][a-z0-9-]*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if match is None:
+        raise ValueError(
+            f"policy is {text!r}; it must read like least-loaded or marginal-cost(w_q=0.1, sample=2)"
+        )
+    name, inside = match.groups()
+    params: dict[str, Any] = {}
+    for part in _split(inside or ""):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ValueError(f"{name}: {part.strip()!r} is no parameter; it must read like name=value")
+        if key in params:
+            raise ValueError(f"{name}: {key} is given twice; each parameter may be given once")
+        params[key] = _value(value)
+    return make(name, **params)
+
+
+def describe(name: str) -> str:
+    """What a policy does, its formula and source, and its parameters with their defaults and ranges.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    policy = policy_class(name)
+    lines = [name, "", inspect.getdoc(policy) or ""]
+    schema = policy.accepts.model_json_schema()["properties"] if policy.accepts.model_fields else {}
+    if schema:
+        lines += ["", "Parameters:"]
+    for key, field in schema.items():
+        default = "none" if field.get("default") is None else field["default"]
+        text = f"  {key} = {default}  ({_allowed(field)})  {field.get('description', '')}"
+        lines.append(text.rstrip())
+    return "\n".join(lines)
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(point: EntryPoint) -> type[Policy]:
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({error})") from error
+    if not (isinstance(found, type) and issubclass(found, Policy) and found.name == point.name):
+        raise ValueError(f"policy {point.name!r}: {point.value} is no Policy class with that name")
+    _classes[point.name] = found
+    return found
+
+
+def _split(inside: str) -> list[str]:
+    """Parts between commas that stand in no bracket and no quotes."""
+    parts = re.findall(r'(?:"[^"]*"|\[[^\]]*\]|\{[^}]*\}|[^,])+', inside)
+    return [part for part in parts if part.strip()]
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text.lower() == "true" if text.lower() in ("true", "false") else text.strip("'")
+
+
+def _allowed(field: dict[str, Any]) -> str:
+    """The range of a parameter, from its JSON schema."""
+    options = [_allowed(option) for option in field.get("anyOf", ())]
+    if options:
+        return " or ".join(options)
+    if "const" in field or "enum" in field:
+        return " or ".join(str(value) for value in field.get("enum", [field.get("const")]))
+    words = [f"{text} {field[key]:,g}" for key, text in _BOUNDS.items() if key in field]
+    kind = _KINDS.get(field.get("type", ""), "anything")
+    return " ".join([kind, ", ".join(words)]).strip()

@@ -1,0 +1,299 @@
+"""The built-in policies in plain Python, from their formulas; one object serves all routers of a run."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
+from disaggroute.envs.router_constants import RouterConstants
+
+Row = dict[str, int]
+Pick = tuple[int, int, float]
+WORD = 2**64
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a router sees at an admission."""
+
+    router: int
+    prompt: int
+    predicted: int
+    tight: bool
+    prefill: list[Row]
+    decode: list[Row]
+    aggregated: bool
+
+    @staticmethod
+    def of(
+        admission: Any,
+        prefill: npt.NDArray[np.int64],
+        decode: npt.NDArray[np.int64],
+        aggregated: bool,
+    ) -> Seen:
+        return Seen(
+            router=admission.router,
+            prompt=admission.prompt,
+            predicted=admission.predicted,
+            tight=admission.slo == 0,
+            prefill=[dict(zip(PREFILL_VIEW, row, strict=True)) for row in prefill.tolist()],
+            decode=[dict(zip(DECODE_VIEW, row, strict=True)) for row in decode.tolist()],
+            aggregated=aggregated,
+        )
+
+
+def open_of(rows: list[Row]) -> list[int]:
+    return [i for i, row in enumerate(rows) if row["available"]]
+
+
+def cheapest(costs: list[float], among: list[int]) -> int:
+    return min(among, key=lambda i: (costs[i], i))
+
+
+class SplitMix:
+    """splitmix64, as published."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed % WORD
+
+    def next(self) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) % WORD
+        z = self.state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+        return z ^ (z >> 31)
+
+    def below(self, n: int) -> int:
+        return (self.next() >> 32) * n >> 32
+
+
+class P2Median:
+    """The P² algorithm of Jain and Chlamtac for p = 1/2, as in their paper."""
+
+    def __init__(self) -> None:
+        self.first: list[float] = []
+        self.heights: list[float] = []
+        self.positions = [1, 2, 3, 4, 5]
+        self.desired = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+    def value(self) -> float:
+        if self.heights:
+            return self.heights[2]
+        if not self.first:
+            return math.inf
+        return sorted(self.first)[(len(self.first) - 1) // 2]
+
+    def add(self, x: float) -> None:
+        if len(self.first) < 5:
+            self.first.append(x)
+            if len(self.first) == 5:
+                self.heights = sorted(self.first)
+            return
+        q, n = self.heights, self.positions
+        q[0], q[4] = min(q[0], x), max(q[4], x)
+        cell = max(i for i in range(4) if q[i] <= x)
+        for i in range(cell + 1, 5):
+            n[i] += 1
+        self.desired = [d + step for d, step in zip(self.desired, (0, 0.25, 0.5, 0.75, 1), strict=True)]
+        for i in (1, 2, 3):
+            gap = self.desired[i] - n[i]
+            if (gap >= 1 and n[i + 1] - n[i] > 1) or (gap <= -1 and n[i - 1] - n[i] < -1):
+                s = 1 if gap > 0 else -1
+                new = self.parabolic(i, s)
+                q[i] = new if q[i - 1] < new < q[i + 1] else q[i] + s * (q[i + s] - q[i]) / (n[i + s] - n[i])
+                n[i] += s
+
+    def parabolic(self, i: int, s: int) -> float:
+        q, n = self.heights, self.positions
+        above = (n[i] - n[i - 1] + s) * (q[i + 1] - q[i]) / (n[i + 1] - n[i])
+        below = (n[i + 1] - n[i] - s) * (q[i] - q[i - 1]) / (n[i] - n[i - 1])
+        return q[i] + s / (n[i + 1] - n[i - 1]) * (above + below)
+
+
+class Plain:
+    """Base: state by router."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.pointers: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        self.medians: dict[int, P2Median] = defaultdict(P2Median)
+        self.streams = [
+            SplitMix(int(np.random.SeedSequence([seed, router]).generate_state(1, np.uint64)[0]))
+            for router in range(8)
+        ]
+
+    def choose(self, seen: Seen) -> Pick:
+        raise NotImplementedError
+
+
+class RoundRobin(Plain):
+    def choose(self, seen: Seen) -> Pick:
+        pointers = self.pointers[seen.router]
+        pools = (None if seen.aggregated else seen.prefill, seen.decode)
+        picked = []
+        for stage, rows in enumerate(pools):
+            if rows is not None:
+                turn = [(pointers[stage] + step) % len(rows) for step in range(len(rows))]
+                picked.append(next(i for i in turn if rows[i]["available"]))
+                pointers[stage] = (picked[-1] + 1) % len(rows)
+        return picked[0], picked[-1], 1.0
+
+
+class RandomChoice(Plain):
+    def choose(self, seen: Seen) -> Pick:
+        stream = self.streams[seen.router]
+        decodes, prefills = open_of(seen.decode), open_of(seen.prefill)
+        d = decodes[stream.below(len(decodes))]
+        if seen.aggregated:
+            return d, d, 1 / len(decodes)
+        p = prefills[stream.below(len(prefills))]
+        return p, d, 1 / len(decodes) / len(prefills)
+
+
+class LeastLoaded(Plain):
+    def choose(self, seen: Seen) -> Pick:
+        d = cheapest([row["in_flight"] for row in seen.decode], open_of(seen.decode))
+        if seen.aggregated:
+            return d, d, 1.0
+        return cheapest([row["queued"] for row in seen.prefill], open_of(seen.prefill)), d, 1.0
+
+
+def better_of_two(costs: list[float], among: list[int], stream: SplitMix) -> tuple[int, float]:
+    """The winner and its share of all pairs, every one of which is played."""
+    m = len(among)
+    if m == 1:
+        return among[0], 1.0
+    a = stream.below(m)
+    b = stream.below(m - 1)
+    b += b >= a
+    winner = cheapest(costs, [among[a], among[b]])
+    won = [cheapest(costs, [x, y]) for x in among for y in among if x < y]
+    return winner, won.count(winner) / len(won)
+
+
+class PowerOfTwo(Plain):
+    def choose(self, seen: Seen) -> Pick:
+        stream = self.streams[seen.router]
+        d, chance = better_of_two([r["in_flight"] for r in seen.decode], open_of(seen.decode), stream)
+        if seen.aggregated:
+            return d, d, chance
+        p, other = better_of_two([r["queued"] for r in seen.prefill], open_of(seen.prefill), stream)
+        return p, d, chance * other
+
+
+class LengthThreshold(Plain):
+    def __init__(self, seed: int = 0, threshold: float | None = None) -> None:
+        super().__init__(seed)
+        self.threshold = threshold
+
+    def choose(self, seen: Seen) -> Pick:
+        median = self.medians[seen.router]
+        threshold = median.value() if self.threshold is None else self.threshold
+        median.add(float(seen.predicted))
+        middle = math.ceil(len(seen.decode) / 2)
+        everyone = open_of(seen.decode)
+        half = [d for d in everyone if (d >= middle) == (seen.predicted > threshold)]
+        d = cheapest([row["in_flight"] for row in seen.decode], half or everyone)
+        if seen.aggregated:
+            return d, d, 1.0
+        return cheapest([row["queued"] for row in seen.prefill], open_of(seen.prefill)), d, 1.0
+
+
+class MarginalCost(Plain):
+    def __init__(
+        self,
+        seed: int,
+        constants: RouterConstants,
+        *,
+        w_b: float = 1,
+        w_s: float = 1,
+        w_q: float = 0.05,
+        rho: float = 1,
+        sigma_tight: float = 2,
+        sigma_loose: float = 1,
+        tau: str = "calibrated",
+        tau_scale: float = 1,
+        backlog: str = "remaining",
+        sample: int | None = None,
+        guard: float | None = None,
+    ) -> None:
+        super().__init__(seed)
+        single = tau == "single"
+        self.tau_dec = (constants.tau_decode_single if single else constants.tau_decode) * tau_scale
+        self.tau_pre = constants.tau_prefill * tau_scale
+        self.capacity = constants.kv_capacity.tolist()
+        self.prefills = constants.prefills
+        self.weights = w_b, w_s, w_q, rho
+        self.sigma = {True: sigma_tight, False: sigma_loose}
+        self.output = "committed_output" if backlog == "committed" else "remaining_output"
+        self.sample, self.guard = sample, guard
+
+    def cost(
+        self, tau: float, backlog_tokens: int, own: int, held: int, capacity: int, queue: int, tight: bool
+    ) -> float:
+        w_b, w_s, w_q, rho = self.weights
+        backlog, work, press, sigma = backlog_tokens * tau, own * tau, held / capacity, self.sigma[tight]
+        return w_b * backlog * sigma + w_s * work * (1 + rho * press) * sigma + w_q * queue
+
+    def prefill_costs(self, seen: Seen) -> list[float]:
+        costs = []
+        for i, row in enumerate(seen.prefill):
+            tokens = row["queued_tokens"]
+            held = tokens + seen.prompt
+            tau, capacity = float(self.tau_pre[i]), self.capacity[i]
+            costs.append(self.cost(tau, tokens, seen.prompt, held, capacity, row["queued"], seen.tight))
+        return costs
+
+    def decode_costs(self, seen: Seen) -> list[float]:
+        costs = []
+        for i, row in enumerate(seen.decode, self.prefills):
+            held = row["committed"] + seen.prompt + seen.predicted
+            tau, capacity = float(self.tau_dec[i]), self.capacity[i]
+            backlog = row[self.output]
+            costs.append(
+                self.cost(tau, backlog, seen.predicted, held, capacity, row["in_flight"], seen.tight)
+            )
+        return costs
+
+    def pick(self, costs: list[float], rows: list[Row], queue: str, stream: SplitMix) -> tuple[int, float]:
+        among = open_of(rows)
+        if self.guard is not None:
+            mean = sum(rows[i][queue] for i in among) / len(among)
+            limit = self.guard * (1 + mean)
+            costs = [math.inf if rows[i][queue] > limit else cost for i, cost in enumerate(costs)]
+        if self.sample is None:
+            return cheapest(costs, among), 1.0
+        return better_of_two(costs, among, stream)
+
+    def choose(self, seen: Seen) -> Pick:
+        stream = self.streams[seen.router]
+        prefill, decode = self.prefill_costs(seen), self.decode_costs(seen)
+        if seen.aggregated:
+            both = [a + b for a, b in zip(prefill, decode, strict=True)]
+            m, chance = self.pick(both, seen.decode, "in_flight", stream)
+            return m, m, chance
+        p, chance = self.pick(prefill, seen.prefill, "queued", stream)
+        d, other = self.pick(decode, seen.decode, "in_flight", stream)
+        return p, d, chance * other
+
+
+BY_NAME: dict[str, Callable[..., Plain]] = {
+    "round-robin": RoundRobin,
+    "random": RandomChoice,
+    "least-loaded": LeastLoaded,
+    "power-of-two": PowerOfTwo,
+    "length-threshold": LengthThreshold,
+}
+
+
+def plain_policy(name: str, params: dict[str, Any], seed: int, constants: RouterConstants) -> Plain:
+    """The plain twin of a built-in policy."""
+    if name in ("marginal-cost", "simulator-naive"):
+        return MarginalCost(seed, constants, **params)
+    return BY_NAME[name](seed, **params)

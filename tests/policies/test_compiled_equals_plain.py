@@ -1,0 +1,117 @@
+"""The compiled loop, the Python object and the plain formulas decide alike, and so does all that follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from disaggroute.envs import router_constants
+from disaggroute.envs.cluster import Cluster
+from disaggroute.envs.router_constants import RouterConstants
+from disaggroute.envs.simulator import Simulator, simulate
+from disaggroute.envs.simulator.reference import run_reference
+from disaggroute.envs.simulator.simulator import resolve_predictor
+from disaggroute.policies import registry
+
+from ..differential.cases import Case, random_case
+from ..differential.comparison import first_difference
+from .plain import Seen, plain_policy
+
+POLICIES = (
+    "round-robin",
+    "random",
+    "least-loaded",
+    "power-of-two",
+    "length-threshold",
+    "length-threshold(threshold=7.5)",
+    "marginal-cost",
+    "marginal-cost(w_q=0, sigma_tight=5)",
+    "marginal-cost(w_b=0.3, w_s=1.7, w_q=0.01, rho=4, sigma_loose=0.5)",
+    "marginal-cost(tau=single, backlog=committed)",
+    "marginal-cost(sample=2, rho=0)",
+    "marginal-cost(guard=1)",
+    "marginal-cost(sample=2, guard=1.2, backlog=committed, w_q=0)",
+    "simulator-naive",
+)
+CASES = 16
+LONG = 400
+
+
+def beliefs(cluster: Cluster) -> RouterConstants:
+    """Constants whose τ is about 20 ms, so that no term of a cost drowns in integer-sized step times."""
+    exact = router_constants.from_cluster(cluster)
+    return exact.scaled(0.02 / float(exact.tau_decode.mean()))
+
+
+def check(text: str, case: Case, seed: int) -> None:
+    """Runs the three and compares records, views, choices and probabilities."""
+    policy = registry.parse(text)
+    constants = beliefs(case.cluster)
+    plain = plain_policy(policy.name, policy.params, seed, constants)
+    picks: list[tuple[int, int, float]] = []
+
+    def route(admission: Any) -> tuple[int, int]:
+        views = admission.prefill_view, admission.decode_view
+        picks.append(plain.choose(Seen.of(admission, *views, case.cluster.aggregated)))
+        return picks[-1][:2]
+
+    expected = run_reference(case.trace, case.cluster, route=route, predicted=case.predicted, observe=True)
+    shared: dict[str, Any] = {"policy": policy, "predictor": case.predicted, "seed": seed}
+    shared["constants"] = constants
+    by_object = simulate(case.trace, case.cluster, observe=True, **shared)
+    difference = first_difference(expected, by_object)
+    assert difference is None, f"{text} as an object, {case.label}: {difference}"
+    compiled = simulate(case.trace, case.cluster, log_decisions=True, **shared)
+    assert (compiled.records == expected.records).all(), f"{text} compiled, {case.label}"
+    assert compiled.decisions["request"].tolist() == expected.decisions.tolist()
+    assert compiled.decisions["probability"] == pytest.approx([chance for *_, chance in picks], rel=1e-12)
+    choices = choices_of(policy, case, seed, constants)
+    assert [choice[:2] for choice in choices] == [pick[:2] for pick in picks], case.label
+    assert [chance for *_, chance in choices] == compiled.decisions["probability"].tolist()
+
+
+def choices_of(
+    policy: Any, case: Case, seed: int, constants: RouterConstants
+) -> list[tuple[int, int, float]]:
+    """All decisions of the object, with their probabilities."""
+    predicted, learns = resolve_predictor(case.predicted, case.trace, seed)  # type: ignore[arg-type]
+    simulator = Simulator(case.cluster, case.trace, predicted=predicted, learns=learns, constants=constants)
+    policy.reset(seed)
+    made = []
+    while simulator.run():
+        made.append(policy.choose(simulator.admission()))
+        simulator.send(*made[-1])
+    return [tuple(choice) for choice in made]
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_all_three_decide_alike_on_random_clusters(text: str) -> None:
+    for seed in range(CASES):
+        check(text, random_case(seed + 100 * POLICIES.index(text)), seed)
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_all_three_decide_alike_on_aggregated_clusters(text: str) -> None:
+    for seed in range(CASES // 4):
+        check(text, random_case(seed + 100 * POLICIES.index(text), aggregated=True), seed)
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_all_three_decide_alike_while_instances_fail_and_drain(text: str) -> None:
+    for seed in range(CASES // 2):
+        check(text, random_case(seed + 100 * POLICIES.index(text), failures=True, requests=40), seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", POLICIES)
+def test_all_three_decide_alike_on_many_more_cases(text: str) -> None:
+    for seed in range(CASES, LONG):
+        check(text, random_case(seed + LONG * POLICIES.index(text)), seed)
+
+
+def test_the_cases_have_several_routers_and_pools_in_which_not_all_may_be_assigned() -> None:
+    cases = [random_case(seed + 100 * k, failures=True) for k in range(len(POLICIES)) for seed in range(8)]
+    assert any(case.cluster.routers > 1 for case in cases)
+    drains = [event for case in cases for event in case.cluster.events if event.action == "drain"]
+    assert len(drains) > 20

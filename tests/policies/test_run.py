@@ -1,0 +1,44 @@
+"""`disaggroute.simulate`."""
+
+from __future__ import annotations
+
+import pytest
+
+import disaggroute
+from disaggroute.envs import router_constants, simulator
+from disaggroute.policies import make
+from disaggroute.policies.run import simulate
+
+from . import scenes
+
+
+def test_the_package_offers_it_at_the_top() -> None:
+    assert disaggroute.simulate is simulate
+
+
+def test_a_name_and_a_policy_give_the_same_run() -> None:
+    on, of = scenes.cluster(), scenes.trace()
+    by_name = simulate(of, on, "marginal-cost(w_q=0.2)", seed=1).records
+    assert (by_name == simulate(of, on, make("marginal-cost", w_q=0.2), seed=1).records).all()
+
+
+def test_the_router_believes_what_a_perfect_calibration_gives_unless_told_otherwise() -> None:
+    on, of = scenes.cluster(), scenes.trace(300)
+    exact = router_constants.from_cluster(on)
+    records = simulate(of, on, "marginal-cost").records
+    assert (records == simulate(of, on, "marginal-cost", constants=exact).records).all()
+    assert (records != simulate(of, on, "marginal-cost", constants=exact.scaled(0.01)).records).any()
+
+
+def test_options_reach_the_simulator() -> None:
+    on, of = scenes.cluster(), scenes.trace()
+    seen = simulate(of, on, "random", predictor="oracle", seed=2, observe=True)
+    below = simulator.simulate(of, on, policy=make("random"), predictor="oracle", seed=2, observe=True)
+    assert (seen.records == below.records).all()
+    assert (seen.decode_views == below.decode_views).all()
+    assert len(simulate(of, on, "random", log_decisions=True).decisions) == len(of)
+
+
+def test_an_unknown_policy_is_answered_by_a_sentence() -> None:
+    with pytest.raises(ValueError, match="unknown policy 'least-loded'; nearest: least-loaded"):
+        simulate(scenes.trace(), scenes.cluster(), "least-loded")

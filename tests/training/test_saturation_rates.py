@@ -1,0 +1,44 @@
+"""Stored saturation rates belong to a workload and to a cluster's content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from disaggroute.envs import cluster_config, profiles, workloads
+from disaggroute.training import saturation_rates
+from disaggroute.training.saturation_rates import read, stored_rate
+from disaggroute.training.scenario import Scenario, Setting
+
+
+def test_every_stored_rate_names_what_exists_and_how_to_find_it_again() -> None:
+    assert read()
+    for entry in read():
+        assert entry.workload in workloads.names() and entry.profile in profiles.names()
+        assert entry.command.startswith(f"disaggroute saturate {entry.workload} ")
+        assert entry.share == pytest.approx(0.84, abs=0.002)
+
+
+def test_a_cluster_of_another_name_and_the_same_content_has_the_same_rate() -> None:
+    for name in ("2p4d-a40", "2p4d-a40-naive"):
+        assert stored_rate("mixed-bursty-a40", cluster_config.load(name).build()) == 13.97
+
+
+def test_another_workload_or_cluster_has_none() -> None:
+    assert stored_rate("mixed-bursty-a40", cluster_config.load("1p2d-a40").build()) is None
+    assert stored_rate("something-else", cluster_config.load("2p4d-a40").build()) is None
+
+
+def test_other_targets_or_a_file_of_ones_own_have_no_stored_rate(tmp_path: Path) -> None:
+    assert Setting.of(Scenario.make()).stored_rate == 13.97
+    assert Setting.of(Scenario.make(targets="relative")).stored_rate is None
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: mixed-bursty-a40\nname: mixed-bursty-a40\n")
+    assert Setting.of(Scenario.make(workload=str(path))).stored_rate is None
+
+
+def test_a_malformed_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rates.yaml"
+    path.write_text("rates: [{workload: chat}]\n")
+    with pytest.raises(ValueError, match="topology is missing"):
+        saturation_rates.read(path)
