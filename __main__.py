@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -63,9 +62,10 @@ def _mount() -> None:
     """Adds the commands of the parts; each imports what is slow only when it runs."""
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
-    from .training.commands import register
+    from .training import commands, name_commands
 
-    register(app)
+    name_commands.register(app)
+    commands.register(app)
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
 
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

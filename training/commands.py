@@ -1,8 +1,7 @@
-"""`disaggroute list`, `explain`, `evaluate` and `saturate`."""
+"""`disaggroute evaluate` and `disaggroute saturate`."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from .evaluation import Evaluation
     from .saturation import Saturation
     from .scenario import Scenario
-
-LISTS = ("policies", "workloads", "profiles", "configs", "predictors")
 
 BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
 
@@ -64,39 +61,8 @@ WorkerCount = Annotated[int | None, typer.Option("--workers", help="Processes. D
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module to an app."""
-    app.command("list")(list_names)
-    app.command()(explain)
     app.command()(evaluate)
     app.command()(saturate)
-
-
-def list_names(
-    what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.")],
-) -> None:
-    """List the names that other commands take."""
-    from ..envs import catalog
-
-    if what not in LISTS:
-        raise ValueError(catalog.unknown("list", what, LISTS))
-    if what == "configs":
-        for kind in catalog.KINDS:
-            with suppress(FileNotFoundError):  # A kind of which nothing ships.
-                for name in catalog.names(kind):
-                    typer.echo(f"{kind}/{name}")
-        return
-    for name in _names(what):
-        typer.echo(name)
-
-
-def explain(
-    policy: Annotated[str, typer.Argument(help="Policy, with parameters in brackets where wanted.")],
-) -> None:
-    """Print how a policy decides and what its parameters are."""
-    from ..policies import registry
-
-    chosen = registry.parse(policy)
-    typer.echo(registry.describe(chosen.name))
-    typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
 
 
 def evaluate(
@@ -152,8 +118,8 @@ def evaluate(
     from .evaluation import evaluate as run
     from .picture import draw_goodput
     from .progress import run_progress
-    from .scenario import Setting
     from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
+    from .setting import Setting
 
     scenario = _scenario(
         workload=workload,
@@ -247,15 +213,6 @@ def saturate(
     typer.echo(f"{found.rate:g}")
 
 
-def _names(what: str) -> tuple[str, ...]:
-    from ..envs import predictors, profiles, workloads
-    from ..policies import registry
-
-    modules: dict[str, Any] = {"policies": registry, "workloads": workloads}
-    modules |= {"profiles": profiles, "predictors": predictors}
-    return tuple(modules[what].names())
-
-
 def _scenario(**values: Any) -> Scenario:
     from .scenario import Scenario
 
@@ -263,14 +220,14 @@ def _scenario(**values: Any) -> Scenario:
 
 
 def _seed_count(scenario: Scenario, otherwise: int) -> int:
-    from .scenario import Setting
+    from .setting import Setting
 
     return 1 if Setting.of(scenario).traffic.single else otherwise
 
 
 def _with_rate(scenario: Scenario, workers: int | None) -> Scenario:
     """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
-    from .scenario import Setting
+    from .setting import Setting
 
     setting = Setting.of(scenario)
     if scenario.rate is not None or setting.traffic.own_rate is not None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .evaluation import Evaluation
-from .metrics import SEGMENT_S, Summary
 from .runs import Run
 from .statistics import BLOCK_S, Estimate, mean_over_seeds, paired_difference, share_in_blocks
+from .summary import SEGMENT_S, Summary
 
 BASELINE = "round-robin"
 """Policy that the others are compared with, where it took part."""

@@ -12,11 +12,13 @@ from typing import Literal
 from ..policies import registry
 from .compilation import compile_all
 from .held_out import DEFAULT_LOG, log_claim
-from .metrics import Summary, met_targets, summarise
+from .metrics import met_targets, summarise
 from .record_table import record_table
 from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
-from .scenario import Prepared, Scenario, Setting
+from .scenario import Scenario
 from .seeds import check_claim, refuse_held_out
+from .setting import Prepared, Setting
+from .summary import Summary
 from .workers import Workers, check_workers
 
 Records = Literal["first", "all", "none"]

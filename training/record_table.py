@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..envs.simulator import SimulationResult
-    from .scenario import Prepared
+    from .setting import Prepared
 
 STATUS = ("finished", "failed", "rejected")
 TIMES = tuple(name for name in RECORD.names or () if RECORD[name] == np.int64)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .metrics import Summary
+from .summary import Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa

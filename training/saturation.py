@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from ..policies import registry
 from .compilation import compile_all
 from .metrics import met_targets
-from .scenario import Scenario, Setting
+from .scenario import Scenario
 from .seeds import SATURATION, refuse_held_out
+from .setting import Setting
 from .workers import Workers
 
 TARGET = 0.84

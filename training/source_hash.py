@@ -6,7 +6,7 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-DECIDING = ("envs", "policies", "training/metrics.py")
+DECIDING = ("envs", "policies", "training/metrics.py", "training/setting.py", "training/traffic.py")
 """Folders and files whose change may change a number."""
 
 

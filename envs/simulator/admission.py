@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import lanes as V
 from . import layout as L
 from . import ledger
 from .arithmetic import udiv
@@ -82,8 +83,7 @@ def ask(S: int, k: int, s: int, row: int, t: int) -> int:
     st32(s, L.S_GENERATED, 0)
     st32(s, L.S_CROSS, -1)
     st(row, L.R_ARRIVAL, ldc(ldc(S, L.H_T_ARRIVAL), request))
-    for word in range(L.R_PREFILL_START, L.R_MAX_STALL):
-        st(row, word, -1)
+    V.store(row, L.R_PREFILL_START, V.spread(-1))  # all times up to the end
     st(row, L.R_MAX_STALL, 0)
     st32(row, L.R32_GENERATED, 0)
     st16(row, L.R16_ROUTER, router)
@@ -153,42 +153,49 @@ def log_decision(S: int, s: int, router: int, p: int, d: int, probability: float
     st(row, L.D_POLL, ld(S, L.H_VISIBLE))
     st32(row, L.D32_REQUEST, ld32(s, L.S_REQUEST))
     st32(row, L.D32_PREDICTED, ld32(s, L.S_PREDICTED))
-    seen = S + L.H_SEEN * 8
-    see_prefill(S, router, p, seen)
-    see_decode(S, router, d, seen + PREFILL_COLUMNS * 8)
-    for column in range(PREFILL_COLUMNS + DECODE_COLUMNS):
-        st32(row, L.D32_VIEW + column, min(ld(seen, column), _INT32_MAX))
+    view = row + L.D32_VIEW * 4
+    see_prefill(S, router, p, view, True)
+    see_decode(S, router, d, view + PREFILL_COLUMNS * 4, True)
     stf(row, L.D_PROBABILITY_WORD, probability)
 
 
 @inline
-def see_prefill(S: int, router: int, p: int, out: int) -> None:
+def put(out: int, column: int, value: int, narrow: bool) -> None:
+    """Writes a column of a view, as int64 or as int32 (cut off at its largest value)."""
+    if narrow:
+        st32(out, column, min(value, _INT32_MAX))
+    else:
+        st(out, column, value)
+
+
+@inline
+def see_prefill(S: int, router: int, p: int, out: int, narrow: bool) -> None:
     """Writes PREFILL_VIEW (envs/records.py) of prefill row p, at the last sync."""
-    st(out, 0, ld(ledger.prefill_row(S, router, L.PRE_QUEUED), p))
-    st(out, 1, ld(ledger.prefill_row(S, router, L.PRE_TOKENS), p))
-    st(out, 2, ld(ledger.prefill_row(S, router, L.PRE_STRICT), p))
-    see_poll_of(S, p, out + 3 * 8)
+    put(out, 0, ld(ledger.prefill_row(S, router, L.PRE_QUEUED), p), narrow)
+    put(out, 1, ld(ledger.prefill_row(S, router, L.PRE_TOKENS), p), narrow)
+    put(out, 2, ld(ledger.prefill_row(S, router, L.PRE_STRICT), p), narrow)
+    see_poll_of(S, p, out, 3, narrow)
 
 
 @inline
-def see_decode(S: int, router: int, d: int, out: int) -> None:
+def see_decode(S: int, router: int, d: int, out: int, narrow: bool) -> None:
     """Writes DECODE_VIEW (envs/records.py) of decode row d, at the last sync."""
-    st(out, 0, ld(ledger.decode_row(S, router, L.DEC_IN_FLIGHT), d))
-    st(out, 1, ld(ledger.decode_row(S, router, L.DEC_PENDING), d))
-    st(out, 2, ld(ledger.decode_row(S, router, L.DEC_COMMITTED), d))
-    st(out, 3, ld(ledger.decode_row(S, router, L.DEC_OUTPUT), d))
-    st(out, 4, ledger.remaining_output(S, router, d))
-    st(out, 5, ledger.context(S, router, d))
-    st(out, 6, ld(ledger.decode_row(S, router, L.DEC_STRICT), d))
-    see_poll_of(S, ldc(S, L.H_PREFILLS) + d, out + 7 * 8)
+    put(out, 0, ld(ledger.decode_row(S, router, L.DEC_IN_FLIGHT), d), narrow)
+    put(out, 1, ld(ledger.decode_row(S, router, L.DEC_PENDING), d), narrow)
+    put(out, 2, ld(ledger.decode_row(S, router, L.DEC_COMMITTED), d), narrow)
+    put(out, 3, ld(ledger.decode_row(S, router, L.DEC_OUTPUT), d), narrow)
+    put(out, 4, ledger.remaining_output(S, router, d), narrow)
+    put(out, 5, ledger.context(S, router, d), narrow)
+    put(out, 6, ld(ledger.decode_row(S, router, L.DEC_STRICT), d), narrow)
+    see_poll_of(S, ldc(S, L.H_PREFILLS) + d, out, 7, narrow)
 
 
 @inline
-def see_poll_of(S: int, i: int, out: int) -> None:
+def see_poll_of(S: int, i: int, out: int, column: int, narrow: bool) -> None:
     """Writes the polled columns of engine i (used, running, waiting), and whether it may be assigned."""
     e = engine_at(S, i)
     refresh(S, i, e)
-    st(out, 0, ld(e, L.E_POLL_USED))
-    st(out, 1, ld(e, L.E_POLL_RUNNING))
-    st(out, 2, ld(e, L.E_POLL_WAITING))
-    st(out, 3, np.int64(ld(e, L.E_STATE) == L.STATE_UP))
+    put(out, column, ld(e, L.E_POLL_USED), narrow)
+    put(out, column + 1, ld(e, L.E_POLL_RUNNING), narrow)
+    put(out, column + 2, ld(e, L.E_POLL_WAITING), narrow)
+    put(out, column + 3, np.int64(ld(e, L.E_STATE) == L.STATE_UP), narrow)

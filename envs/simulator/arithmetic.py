@@ -45,9 +45,8 @@ def steps_within(first: int, growth: int, x: int) -> int:
     h = 0.5 * growth
     b = first - h
     k = np.int64(2.0 * x / (b + np.sqrt(b * b + 4.0 * h * x)))
-    k -= np.int64(leap_time(first, growth, k) > x)
-    k += np.int64(leap_time(first, growth, k + 1) <= x)
-    return k
+    taken = leap_time(first, growth, k)
+    return k - np.int64(taken > x) + np.int64(taken + first + growth * k <= x)
 
 
 @inline
@@ -57,5 +56,5 @@ def steps_within_each(first: Any, growth: Any, x: Any) -> Any:
     b = V.to_floats(first) - h
     z = V.to_floats(x)
     k = V.to_ints(z * 2.0 / (b + V.square_root(b * b + h * z * 4.0)))
-    k = k - V.ones(leap_time(first, growth, k) > x)
-    return k + V.ones(leap_time(first, growth, k + 1) <= x)
+    taken = leap_time(first, growth, k)
+    return k - V.ones(taken > x) + V.ones(taken + first + growth * k <= x)

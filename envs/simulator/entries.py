@@ -51,9 +51,9 @@ def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
     router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
     for p in range(ldc(S, L.H_ROUTED)):
-        see_prefill(S, router, p, prefill_out + p * (PREFILL_COLUMNS * 8))
+        see_prefill(S, router, p, prefill_out + p * (PREFILL_COLUMNS * 8), False)
     for d in range(ldc(S, L.H_DECODES)):
-        see_decode(S, router, d, decode_out + d * (DECODE_COLUMNS * 8))
+        see_decode(S, router, d, decode_out + d * (DECODE_COLUMNS * 8), False)
 
 
 @inline

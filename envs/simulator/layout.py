@@ -88,8 +88,7 @@ H_BATCH_STRIDE = next(_h)
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
-H_SEEN = 80  # scratch for one pair of views
-HEADER_WORDS = 104
+HEADER_WORDS = 80
 
 # --- leaps: vectors over decode instances, stride H_DEC_PAD ---------------------------------------------------
 LEAP_START, LEAP_FIRST, LEAP_GROWTH, LEAP_STEPS, LEAP_DONE, LEAP_NOW, LEAP_VECTORS = range(7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,13 +15,24 @@ from disaggroute.policies.compiled.median import MEDIAN_WORDS, median_of, observ
 from .plain import P2Median
 
 
+@numba.njit
+def put(address: int, value: float) -> None:
+    """Inner functions of the core can only be called from compiled code."""
+    observe(address, value)
+
+
+@numba.njit
+def get(address: int) -> float:
+    return median_of(address)
+
+
 def medians(values: list[float]) -> list[float]:
     """The compiled median before each value, and after all."""
     state = np.zeros(MEDIAN_WORDS, np.int64)
-    found = [float(median_of(state.ctypes.data))]
+    found = [get(state.ctypes.data)]
     for value in values:
-        observe(state.ctypes.data, float(value))
-        found.append(float(median_of(state.ctypes.data)))
+        put(state.ctypes.data, float(value))
+        found.append(get(state.ctypes.data))
     return found
 
 

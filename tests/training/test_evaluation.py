@@ -18,7 +18,8 @@ from disaggroute.training.evaluation import (
     evaluate,
     split_policies,
 )
-from disaggroute.training.scenario import Scenario, Setting
+from disaggroute.training.scenario import Scenario
+from disaggroute.training.setting import Setting
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=10, duration_s=20, warmup_s=5)
 POLICIES = ("round-robin", "least-loaded")

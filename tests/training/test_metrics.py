@@ -12,14 +12,13 @@ import pytest
 from disaggroute.envs.records import FAILED, FINISHED, RECORD, REJECTED
 from disaggroute.envs.trace import Trace
 from disaggroute.training.metrics import (
-    Quantiles,
-    Summary,
     Window,
     inter_token_p99,
     met_targets,
     pool_balance,
     summarise,
 )
+from disaggroute.training.summary import Quantiles, Summary
 
 S = 1_000_000_000_000
 MS = S // 1000

@@ -1,0 +1,266 @@
+"""A setting: a scenario whose names have been looked up, ready to make traces and to run policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..envs import catalog, cluster_config, predictors, profiles, traces, unloaded, workloads
+from ..envs.cluster import PS_PER_S, Cluster
+from ..envs.cluster_config import ClusterConfig
+from ..envs.records import SCHEMA_VERSION
+from ..envs.router_constants import RouterConstants
+from ..envs.trace import Trace
+from ..envs.workloads import Workload
+from .digest import digest
+from .metrics import Window
+from .runs import RESULTS_SCHEMA
+from .saturation_rates import stored_rate
+from .scenario import DEFAULT_TOPOLOGY, Scenario
+from .source_hash import source_hash
+from .traffic import FamilyTraffic, FileTraffic, Traffic
+
+if TYPE_CHECKING:
+    from ..envs.simulator import SimulationResult
+    from ..policies.policy import Policy
+
+DEFAULT_PROFILE = "a40-qwen2.5-3b"
+DEFAULT_DURATION_S = 300.0
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One seed's trace, ready to be run and measured.
+
+    Attributes:
+        trace: warm-up and measurement window.
+        window: which arrivals count.
+        alone: (N,) E2E of each request alone on the empty cluster, ps.
+        feasible: (N,) whether each meets its targets alone.
+    """
+
+    trace: Trace
+    window: Window
+    alone: npt.NDArray[np.int64]
+    feasible: npt.NDArray[np.bool_]
+
+    @property
+    def ceiling(self) -> float:
+        """Share of the measured requests that meet their targets alone on the empty cluster."""
+        return float(self.feasible[self.window.holds(self.trace)].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A scenario whose names have been looked up.
+
+    Attributes:
+        scenario: what was asked for.
+        cluster: the cluster.
+        gpus: GPUs of the cluster.
+        constants: what the router believes about it.
+        traffic: makes traces.
+    """
+
+    scenario: Scenario
+    cluster: Cluster
+    gpus: int
+    constants: RouterConstants
+    traffic: Traffic
+
+    @staticmethod
+    def of(scenario: Scenario) -> Setting:
+        """Looks up what the names of a scenario stand for.
+
+        Raises:
+            ValueError: an unknown name (with the nearest ones) or an unreadable file.
+        """
+        return _setting(scenario, _stamps(scenario))
+
+    @property
+    def name(self) -> str:
+        """`<workload>-<cluster>`, for folders and titles."""
+        return f"{self.traffic.name}-{self.cluster.name}"
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the measurement window, seconds."""
+        if self.scenario.duration_s is not None:
+            return self.scenario.duration_s
+        return self.traffic.whole_s(self.scenario.rate, self.scenario.warmup_s) or DEFAULT_DURATION_S
+
+    @property
+    def stored_rate(self) -> float | None:
+        """The stored saturation rate of this workload on this cluster; None if there is none."""
+        if (
+            self.traffic.single
+            or self.scenario.workload != self.traffic.name
+            or self.scenario.targets is not None
+        ):
+            return None
+        return stored_rate(self.traffic.name, self.cluster)
+
+    def title(self, seeds: range) -> str:
+        """What is run, in one line."""
+        rate = self.scenario.rate or self.traffic.own_rate
+        text = f"{self.traffic.name} on {self.cluster.name}: {rate:.4g} requests/s, "
+        text += f"{self.duration_s:g} s measured after {self.scenario.warmup_s:g} s, "
+        text += f"predictor {self.scenario.predictor}, "
+        if self.traffic.single:
+            return text + "one trace"
+        return text + (f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}")
+
+    @property
+    def window(self) -> Window:
+        """The measurement window."""
+        return Window.after_warmup(self.scenario.warmup_s, self.duration_s)
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Instances per role."""
+        sizes = {role: len(getattr(self.cluster, role)) for role in ("prefill", "decode", "mixed")}
+        return {role: size for role, size in sizes.items() if size}
+
+    def check_seeds(self, seeds: range) -> None:
+        """Refuses several seeds where there is one real trace.
+
+        Raises:
+            ValueError: the traffic is a trace file and there is more than one seed.
+        """
+        if self.traffic.single and len(seeds) > 1:
+            raise ValueError(
+                f"seeds is {len(seeds)}; {self.traffic.name} is one trace, its interval comes from its own "
+                "segments, so seeds must be 1"
+            )
+
+    def prepare(self, seed: int) -> Prepared:
+        """The trace of a seed, checked against the cluster.
+
+        Raises:
+            ValueError: no rate where one is needed, a request that does not fit, or an empty window.
+        """
+        return _prepared(self, seed)
+
+    def simulate(
+        self, prepared: Prepared, policy: Policy, seed: int, log_decisions: bool = False
+    ) -> SimulationResult:
+        """Runs a policy on a prepared trace.
+
+        Args:
+            prepared: the trace.
+            policy: who decides.
+            seed: for what is random in policy and predictor.
+            log_decisions: keep what the router saw of the chosen pairs.
+        """
+        from ..envs.simulator import simulate
+
+        return simulate(
+            prepared.trace,
+            self.cluster,
+            policy=policy,
+            predictor=predictors.parse(self.scenario.predictor),
+            seed=seed,
+            constants=self.constants,
+            log_decisions=log_decisions,
+        )
+
+    def configuration(self) -> dict[str, Any]:
+        """All that the runs of an experiment have in common; JSON-able."""
+        return {
+            "version": __version__,
+            "code": source_hash(),
+            "results_schema": RESULTS_SCHEMA,
+            "records_schema": SCHEMA_VERSION,
+            "traffic": self.traffic.configuration(),
+            "cluster": {
+                "name": self.cluster.name,
+                "gpus": self.gpus,
+                "content": digest(self.cluster),
+                "constants": digest(self.constants),
+            },
+            "rate": self.scenario.rate,
+            "duration_s": self.duration_s,
+            "warmup_s": self.scenario.warmup_s,
+            "predictor": self.scenario.predictor,
+        }
+
+
+def _stamps(scenario: Scenario) -> tuple[tuple[int, int], ...]:
+    """Size and time of change of the files a scenario names, so that an edited file is read again."""
+    stamps = []
+    for name in (scenario.workload, scenario.cluster, scenario.profile):
+        if name is not None and Path(name).is_file():
+            status = Path(name).stat()
+            stamps.append((status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
+
+
+@lru_cache(maxsize=4)
+def _setting(scenario: Scenario, _: tuple[tuple[int, int], ...]) -> Setting:
+    predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
+    family = _family(scenario)
+    config = _cluster(scenario, family.config.profile if family else DEFAULT_PROFILE)
+    cluster = config.build()
+    constants = config.router_constants()
+    if scenario.constants_scale != 1:
+        constants = constants.scaled(scenario.constants_scale)
+    profile = profiles.load(scenario.profile) if scenario.profile else config.profile
+    traffic: Traffic
+    if family is not None:
+        traffic = FamilyTraffic(family, profile, cluster)
+    else:
+        traffic = FileTraffic(
+            traces.read(scenario.workload, scenario.format),
+            profile,
+            cluster,
+            targets=scenario.targets,
+            tight_share=scenario.tight_share,
+        )
+    return Setting(scenario, cluster, _gpus(config), constants, traffic)
+
+
+def _family(scenario: Scenario) -> Workload | None:
+    """The workload of a family; None for a trace file."""
+    name = scenario.workload
+    if name not in workloads.names() and not name.endswith((".yaml", ".yml")):
+        if Path(name).is_file():
+            return None
+        raise ValueError(catalog.unknown("workload", name, workloads.names()) + "; nor is it a file")
+    if scenario.format is not None:
+        raise ValueError(
+            f"format is {scenario.format!r}, but {name} is a workload; only trace files have formats"
+        )
+    changes = {} if scenario.targets is None else {"targets": scenario.targets}
+    return workloads.make(name, **changes)
+
+
+def _cluster(scenario: Scenario, profile: str) -> ClusterConfig:
+    if scenario.cluster is not None:
+        return cluster_config.load(scenario.cluster)
+    return cluster_config.from_topology(scenario.topology or DEFAULT_TOPOLOGY, scenario.profile or profile)
+
+
+def _gpus(config: ClusterConfig) -> int:
+    """GPUs of a cluster: instances × tensor parallel size of their profiles."""
+    return sum(pool.count * profiles.load(pool.profile).tensor_parallel for _, pool in config.pools())
+
+
+# Policies follow each other on the same trace, so the last few are worth keeping.
+@lru_cache(maxsize=2)
+def _prepared(setting: Setting, seed: int) -> Prepared:
+    window = setting.window
+    trace = setting.traffic.trace(setting.scenario.rate, window.end / PS_PER_S, seed)
+    if not window.holds(trace).any():
+        raise ValueError(
+            f"{trace.name}: no request arrives in the measurement window ({window.start / PS_PER_S:g} s to "
+            f"{window.end / PS_PER_S:g} s); raise the rate or the duration"
+        )
+    trace.check_fits(setting.cluster)
+    alone = unloaded.fastest(trace.prompt, trace.output, setting.cluster)
+    return Prepared(trace, window, alone.e2e, ~unloaded.infeasible(trace, setting.cluster))
