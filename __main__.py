@@ -60,6 +60,7 @@ def options(
 
 def _mount() -> None:
     """Adds the commands of the parts; each imports what is slow only when it runs."""
+    from .benchmarks.commands import app as bench_app
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
     from .training import commands, name_commands
@@ -68,6 +69,7 @@ def _mount() -> None:
     commands.register(app)
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
+    app.add_typer(bench_app, name="bench")
 
 
 def _say(sentence: str) -> None:

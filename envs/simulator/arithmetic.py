@@ -28,6 +28,18 @@ def udiv(typingctx: Any, a: Any, b: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
+@intrinsic
+def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
+    """`a if condition else b` for int64, without a branch: for conditions that no processor can predict."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        chosen = builder.select(args[0], args[1], args[2])
+        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return chosen
+
+    return types.int64(types.boolean, types.int64, types.int64), codegen
+
+
 @inline
 def leap_time(first: int, growth: int, k: int) -> int:
     """T(k): ps that k steps of a leap take."""

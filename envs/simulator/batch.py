@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import lanes as V
 from . import layout as L
-from .arithmetic import leap_time, udiv
+from .arithmetic import leap_time, pick, udiv
 from .compile import inline
 from .ledger import prefill_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
@@ -110,7 +110,7 @@ def advance(S: int, d: int, e: int, made: int) -> None:
         # within a leap the last step is the longest; the first is no stall for those who joined with it
         longest = first + growth * (made - 1)
         stalls = batch_keys(S, d) + ldc(S, L.H_BATCH_STRIDE) * 8
-        had = batch if made > 1 else ld(e, L.E_OLD)
+        had = pick(made > 1, batch, ld(e, L.E_OLD))
         whole = had & -L.LANES
         for at in range(0, whole, L.LANES):
             V.store(stalls, at, V.maximum(V.load(stalls, at), V.spread(longest)))

@@ -62,11 +62,9 @@ def boundary_at(first: int, growth: int, x: int) -> int:
 
 @inline
 def decode_pass(S: int, d: int, t: int) -> None:
-    """Scheduling pass of decode or mixed instance d at t."""
-    i = ldc(S, L.H_PREFILLS) + d
-    e = engine_at(S, i)
+    """Scheduling pass of decode or mixed instance d at t (after `before_change`)."""
+    e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
     spec = ldc(e, L.E_SPEC)
-    before_change(S, i, e, t)
     step = ld(leap_at(S, L.LEAP_DONE), d)
     preempted = make_room(S, d, e, step, t)
     batch = ld(e, L.E_BATCH)
@@ -291,10 +289,8 @@ def first_tokens(S: int, d: int, e: int, t: int) -> None:
 
 @inline
 def end_decode_step(S: int, d: int, t: int) -> None:
-    """The leap of instance d ends at t: sequences finish, completed local prefills emit a token."""
-    i = ldc(S, L.H_PREFILLS) + d
-    e = engine_at(S, i)
-    before_change(S, i, e, t)
+    """The leap of instance d ends at t (after `before_change`): sequences finish, local prefills emit a token."""
+    e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
     st(e, L.E_BUSY, 0)
     advance(S, d, e, ld(leap_at(S, L.LEAP_STEPS), d))
     step = ld(leap_at(S, L.LEAP_DONE), d)

@@ -15,6 +15,7 @@ from .compile import inline
 from .decode import decode_pass, end_decode_step
 from .failures import apply_events
 from .memory import ld, ldc, st
+from .polls import before_change
 from .prefill import end_prefill_step, prefill_pass
 from .slots import earliest_engine, earliest_wake, engine_at, wake_of
 
@@ -48,7 +49,7 @@ def run_to_decision(S: int, until: int) -> int:
             st(S, L.H_NOW, t)
             if ldc(S, L.H_STRICT) != 0:
                 see_poll(S, t)
-            ending = step_ending(S, t)
+            ending = step_ending(S, t) if earliest_wake(S) == t else -1
             ends, passes = np.int64(ending >= 0), 0
             if ending >= 0:
                 i = ending
@@ -61,6 +62,7 @@ def run_to_decision(S: int, until: int) -> int:
                 continue
             else:
                 passes = 1
+        before_change(S, i, engine_at(S, i), t)
         if i < prefills:
             if ends != 0:
                 end_prefill_step(S, i, t)

@@ -7,17 +7,15 @@ from . import ledger
 from .compile import inline
 from .decode import offer
 from .memory import ld, ld32, ldc, st, st32
-from .polls import before_change
 from .slots import blocks_of, decode_of, engine_at, pop_front, push_back, record_at, set_wake, slot_at
 from .transfer import finish, leave_ledger, lose, release, schedule_release
 
 
 @inline
 def prefill_pass(S: int, p: int, t: int) -> None:
-    """Scheduling pass of prefill instance p at t."""
+    """Scheduling pass of prefill instance p at t (after `before_change`)."""
     e = engine_at(S, p)
     spec = ldc(e, L.E_SPEC)
-    before_change(S, p, e, t)
     release(S, p, e, t)
     free = ld(e, L.E_FREE)
     budget = ldc(spec, L.P_BUDGET)
@@ -60,9 +58,8 @@ def prefill_pass(S: int, p: int, t: int) -> None:
 
 @inline
 def end_prefill_step(S: int, p: int, t: int) -> None:
-    """The step of prefill instance p ends at t: completed prompts are offered."""
+    """The step of prefill instance p ends at t (after `before_change`): completed prompts are offered."""
     e = engine_at(S, p)
-    before_change(S, p, e, t)
     st(e, L.E_BUSY, 0)
     while ld(e, L.E_CHUNKS) >= 0:
         s = slot_at(S, ld(e, L.E_CHUNKS))

@@ -7,7 +7,7 @@ the slots. Slots are named by their number, −1 means none.
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import udiv
+from .arithmetic import pick, udiv
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 
@@ -79,7 +79,7 @@ def set_wake(S: int, i: int, t: int) -> None:
     """Engine i has something to do at t.
 
     Wake-up times are the leaves of a winner tree; a node holds the earliest time below it and whose it is, the left child
-    winning ties. Masks instead of branches: which child wins is not predictable.
+    winning ties.
     """
     leaves = ldc(S, L.H_WAKE_PAD)
     times = region(S, L.H_O_WAKE)
@@ -90,9 +90,9 @@ def set_wake(S: int, i: int, t: int) -> None:
     while node > 1:
         rival = node ^ 1
         rival_time = ld(times, rival)
-        loses = (rival_time - t - (node & 1)) >> 63
-        t += (rival_time - t) & loses
-        owner += (ld(owners, rival) - owner) & loses
+        loses = rival_time - (node & 1) < t
+        t = pick(loses, rival_time, t)
+        owner = pick(loses, ld(owners, rival), owner)
         node >>= 1
         st(times, node, t)
         st(owners, node, owner)

@@ -1,0 +1,257 @@
+"""`disaggroute bench`: measure speed, start-up time and memory on this machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .measurement import Result
+    from .report import Report
+
+app = typer.Typer(invoke_without_command=True)
+
+REPORTING = ("--json", "--compare")
+"""Options that change what is shown, not what is measured."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Compare = Annotated[
+    Path | None, typer.Option("--compare", metavar="FILE", help="Compare with what --json printed before.")
+]
+Requests = Annotated[int, typer.Option("--requests", help="About how many requests a run has.")]
+Repeats = Annotated[int, typer.Option("--repeats", help="How often each number is measured.")]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", help="Requests per second. Default: the saturation rate, stored or searched for."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the trace.")]
+ColdRepeats = Annotated[
+    int, typer.Option("--cold-repeats", help="How often everything is compiled anew; 0 leaves it out.")
+]
+
+
+@app.callback()
+def everything(
+    context: typer.Context,
+    requests: Requests = 1_000_000,
+    repeats: Repeats = 5,
+    cold_repeats: ColdRepeats = 1,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Measure speed, start-up time and memory: all of it, or one of the commands below.
+
+    \b
+    disaggroute bench
+    disaggroute bench --json > before.json
+    disaggroute bench simulator --compare before.json
+    """  # noqa: D301
+    if context.invoked_subcommand is not None:
+        if given := _given(context):
+            raise ValueError(
+                f"{given[0][0]} stands before {context.invoked_subcommand}; it must stand after it"
+            )
+        return
+    _check_counts(cold_repeats, requests=requests, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import clone as cloning
+    from . import memory as memories
+    from . import simulator as simulation
+    from . import startup as starting
+
+    results: list[Result] = []
+    for topology in simulation.TOPOLOGIES:
+        rate = _rate(topology, None)
+        results += simulation.measure(topology, rate, requests=requests, repeats=repeats, say=_say)
+    rate = _rate(cloning.TOPOLOGY, None)
+    results += cloning.measure(rate, repeats=repeats, say=_say)
+    results += starting.measure(repeats=repeats, cold_repeats=cold_repeats, say=_say)
+    results += memories.measure(rate, requests=requests, say=_say)
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def simulator(
+    context: typer.Context,
+    topologies: Annotated[str, typer.Option(help="Clusters, separated by commas.")] = "2P4D,16P48D",
+    policies: Annotated[
+        str, typer.Option(help="Policies, separated by commas; parameters in brackets.")
+    ] = "round-robin,least-loaded,marginal-cost",
+    requests: Requests = 1_000_000,
+    repeats: Repeats = 5,
+    rate: Rate = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Requests simulated per second in whole episodes, on one core."""
+    _check_counts(requests=requests, repeats=repeats)
+    from ..training.evaluation import check_policies, split_policies
+
+    labels = check_policies(split_policies(policies))
+    names = [name.strip().upper() for name in topologies.split(",") if name.strip()]
+    if rate is not None and len(names) > 1:
+        raise ValueError(f"rate is {rate:g} for {len(names)} topologies; it must be given with one")
+    baseline = _baseline(compare)
+    from . import simulator as simulation
+
+    results: list[Result] = []
+    for name in names:
+        results += simulation.measure(
+            name,
+            _rate(name, rate),
+            policies=labels,
+            requests=requests,
+            repeats=repeats,
+            seed=seed,
+            say=_say,
+        )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def clone(
+    context: typer.Context,
+    in_flight: Annotated[int, typer.Option(help="Requests in flight in the state that is copied.")] = 300,
+    times: Annotated[int, typer.Option(help="Copies per repeat.")] = 20_000,
+    repeats: Repeats = 5,
+    rate: Rate = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Time to copy the state of a 2P4D cluster."""
+    _check_counts(in_flight=in_flight, times=times, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import clone as cloning
+
+    results = cloning.measure(
+        _rate(cloning.TOPOLOGY, rate),
+        in_flight=in_flight,
+        times=times,
+        repeats=repeats,
+        seed=seed,
+        say=_say,
+    )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def startup(
+    context: typer.Context,
+    repeats: Repeats = 5,
+    cold_repeats: ColdRepeats = 1,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Time from the start of a process to the import, to the first step, to everything compiled."""
+    _check_counts(cold_repeats, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import startup as starting
+
+    results = starting.measure(repeats=repeats, cold_repeats=cold_repeats, say=_say)
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def memory(
+    context: typer.Context,
+    requests: Requests = 1_000_000,
+    repeats: Repeats = 1,
+    rate: Rate = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Peak memory of a process that simulates a long run at 2P4D and keeps its records and decisions."""
+    _check_counts(requests=requests, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import memory as memories
+
+    results = memories.measure(
+        _rate(memories.TOPOLOGY, rate), requests=requests, repeats=repeats, seed=seed, say=_say
+    )
+    _show(context, results, as_json, baseline)
+
+
+def _check_counts(cold_repeats: int = 0, **counts: int) -> None:
+    """Refuses bad counts before anything slow begins."""
+    from .measurement import at_least
+
+    for name, value in counts.items():
+        at_least(name, value)
+    at_least("cold_repeats", cold_repeats, 0)
+
+
+def _baseline(file: Path | None) -> Report | None:
+    from .report import Report
+
+    return None if file is None else Report.read(file)
+
+
+def _rate(topology: str, given: float | None) -> float:
+    """The rate to drive at; compiles what the measurement needs, so that it is not waited for unawares."""
+    from ..training.compilation import compile_all
+    from .drive import saturation_rate
+
+    if given is not None and not given > 0:
+        raise ValueError(f"rate is {given:g}; it must be greater than 0")
+    compile_all(_say)
+    return given if given is not None else saturation_rate(topology, _say)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _given(context: typer.Context) -> list[tuple[str, str]]:
+    """The options that were given, with their values."""
+    given = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            given.append((parameter.opts[0], str(context.params[name])))
+    return given
+
+
+def _command(context: typer.Context) -> str:
+    """The command that measures the same again."""
+    words = ["disaggroute", "bench"]
+    if context.command.name != "bench" and context.info_name not in (None, "bench"):
+        words.append(str(context.info_name))
+    for option, value in _given(context):
+        if option not in REPORTING:
+            words += [option, value]
+    return shlex.join(words)
+
+
+def _show(context: typer.Context, results: Sequence[Result], as_json: bool, baseline: Report | None) -> None:
+    from .machine import Machine
+    from .report import Report
+
+    command = _command(context)
+    signed = tuple(result.model_copy(update={"command": command}) for result in results)
+    report = Report(machine=Machine.this(), results=signed)
+    if baseline is not None:
+        report = report.compared_with(baseline)
+    if as_json:
+        typer.echo(report.json_text())
+        return
+    from rich.console import Console
+
+    from .table import load_table, results_table
+
+    console = Console(highlight=False)
+    console.print(results_table(report))
+    load = load_table(report)
+    if load is not None:
+        console.print(load)
+    console.print(f"on {report.machine}", soft_wrap=True)
+    if baseline is not None:
+        console.print(f"baseline: {baseline.machine}", soft_wrap=True)
+    console.print(f"again: {command}", soft_wrap=True)

@@ -1,0 +1,32 @@
+"""Goals: how fast each thing must be, and how fast it should become (one core)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .measurement import Result
+
+
+class Goal(NamedTuple):
+    """A bound that must hold and one to aim at, in the unit of the result."""
+
+    must: float
+    aim: float
+
+
+GOALS = {
+    "simulator/2P4D/marginal-cost": Goal(3e6, 6e6),
+    "simulator/16P48D/marginal-cost": Goal(1.5e6, 4e6),
+    "clone/300": Goal(5.0, 0.7),
+    "startup/import": Goal(0.8, 0.4),
+    "startup/import-simulator": Goal(0.8, 0.4),
+    "startup/first-step": Goal(2.0, 0.5),
+    "startup/cold-compile": Goal(30.0, 10.0),
+    "memory/1M": Goal(500.0, 250.0),
+}
+"""By the name of the result."""
+
+
+def keeps(result: Result, bound: float) -> bool:
+    """Whether a result is at least as good as a bound."""
+    return result.value >= bound if result.more_is_better else result.value <= bound

@@ -1,0 +1,72 @@
+"""A report as a table on the terminal."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from .goals import GOALS, keeps
+from .measurement import Result
+from .report import Report
+
+KEPT, MISSED = "[green]✓[/]", "[red]✗[/]"
+
+
+def results_table(report: Report) -> Table:
+    """Each result with its spread, and with its goals or, if there is one, the baseline."""
+    compared = any(result.baseline is not None for result in report.results)
+    table = _table("median", "range", *(("baseline", "gain") if compared else ("must", "aim")))
+    for result in report.results:
+        cells = [result.name, f"{short(result.value)} {result.unit}", spread(result)]
+        goal = GOALS.get(result.name)
+        if compared:
+            cells.append("" if result.baseline is None else short(result.baseline))
+            cells.append("" if result.gain is None else f"×{result.gain:.2f}")
+        elif goal:
+            cells += [f"{short(bound)} {KEPT if keeps(result, bound) else MISSED}" for bound in goal]
+        table.add_row(*cells)
+    return table
+
+
+def load_table(report: Report) -> Table | None:
+    """What the simulated clusters were doing; None if none was measured."""
+    rows = [result for result in report.results if "goodput" in result.details]
+    if not rows:
+        return None
+    table = _table("requests", "rate\nrequests/s", "goodput", "mean requests\nin flight")
+    for result in rows:
+        about = result.details
+        table.add_row(
+            result.name,
+            f"{about['requests']:,.0f}",
+            f"{about['rate']:g}",
+            f"{about['goodput']:.3f}",
+            f"{about['in_flight']:.1f}",
+        )
+    return table
+
+
+def spread(result: Result) -> str:
+    """Lowest and highest value, or a dash if there was one repeat."""
+    if result.repeats == 1:
+        return "–"
+    low, high = short(result.min), short(result.max)
+    # The letter is said once if both have it.
+    return f"{low.removesuffix(high[-2:])}–{high}" if high[-1].isalpha() else f"{low}–{high}"
+
+
+def short(value: float) -> str:
+    """A value in three digits or so: 5.61 M, 112 k, 0.385."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.3g} k"
+    return f"{value:.4g}" if abs(value) >= 1_000 else f"{value:.3g}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("benchmark", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
