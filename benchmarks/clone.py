@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter_ns
 
-from ..envs.simulator import Simulator, entries
+import numpy as np
+
+from ..envs.simulator import Simulator, entries, run_policy
 from ..policies import registry
 from .drive import Drive, Say
 from .measurement import Result, at_least, count_name, pinned
 
 TOPOLOGY = "2P4D"
-FIRST_REQUESTS = 2_000
-MOST_REQUESTS = 128_000
-"""Lengths of the traces that are tried until enough requests are in flight."""
+SEARCHED = 200_000
+"""Requests of the trace in which the moment with the most requests in flight is sought."""
+
+LEAD = 2_000
+"""Requests before that moment that are simulated to get there."""
 
 
 def measure(
@@ -65,21 +70,30 @@ def measure(
 
 
 def loaded_simulator(rate: float, in_flight: int, seed: int) -> Simulator:
-    """A 2P4D cluster under marginal cost, at the first decision that brings `in_flight` requests in flight.
+    """A 2P4D cluster under marginal cost, at a decision that brings `in_flight` requests in flight.
+
+    Its trace is short, because `Simulator.clone` copies the records of all of it.
 
     Raises:
-        ValueError: that never happens in the longest trace tried.
+        ValueError: that never happens in the trace that is searched.
     """
-    requests, most = FIRST_REQUESTS, 0
-    while requests <= MOST_REQUESTS:
-        simulator = Drive.make(TOPOLOGY, rate, requests, seed).simulator()
-        policy = registry.make("marginal-cost")
+    drive = Drive.make(TOPOLOGY, rate, SEARCHED, seed)
+    policy = registry.make("marginal-cost")
+    whole = drive.simulator()
+    run_policy(whole, policy, seed)
+    arrival = drive.trace.arrival
+    ended = np.searchsorted(np.sort(whole.records["end"]), arrival, side="right")
+    present = np.arange(1, len(arrival) + 1) - ended
+    peak = int(present.argmax())
+    if present[peak] >= in_flight:
+        part = drive.trace.select(slice(max(0, peak - LEAD), peak + 1))
+        trace = replace(part, arrival=part.arrival - part.arrival[0])
+        simulator = replace(drive, trace=trace).simulator()
+        policy.reset(seed)
         while simulator.run():
             simulator.send(*policy.route(simulator.admission()))
-            most = max(most, simulator.in_flight)
             if simulator.in_flight >= in_flight:
                 return simulator
-        requests *= 4
     raise ValueError(
-        f"in_flight is {in_flight}; at {rate:g} requests/s {TOPOLOGY} had at most {most} requests in flight"
+        f"in_flight is {in_flight}; at {rate:g} requests/s {TOPOLOGY} had at most {present[peak]} in flight"
     )

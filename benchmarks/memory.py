@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
-from .drive import Drive, Say
+from .drive import PROFILE, WORKLOAD, Drive, Say
 from .interpreter import output_of
 from .measurement import Result, at_least, count_name
 
 TOPOLOGY = "2P4D"
 POLICY = "marginal-cost"
 
-PROGRAM = f"import sys; from {__name__} import tell_peaks; tell_peaks(*sys.argv[1:])"
+PROGRAM = f"import sys; from {__name__} import tell; tell(*sys.argv[1:])"
 
 
 def measure(
@@ -27,8 +27,8 @@ def measure(
 ) -> list[Result]:
     """Peak memory of a fresh process that makes a trace and simulates it at 2P4D with marginal cost.
 
-    The trace, one record per request and one logged decision per request are held together, as an evaluation
-    holds them.
+    The trace, one record per request and one logged decision per request are held together, as in an
+    evaluation that keeps its records. Such an evaluation then also makes a table of them and writes it.
 
     Args:
         rate: requests per second.
@@ -38,7 +38,8 @@ def measure(
         say: told what is being done.
 
     Returns:
-        `memory/1M`, and `memory/imports` for what the process holds before it has a trace; MB (10⁶ bytes).
+        `memory/1M`; `memory/1M/evaluate`, the whole evaluation; `memory/imports`, what the process holds
+        before it has a trace; MB (10⁶ bytes).
 
     Raises:
         ValueError: a count below 1.
@@ -47,30 +48,44 @@ def measure(
     at_least("requests", requests)
     at_least("repeats", repeats)
     name = f"memory/{count_name(requests)}"
-    before, peaks, counts = [], [], []
+    peaks: dict[str, list[float]] = {name: [], f"{name}/evaluate": [], "memory/imports": []}
     for _ in range(repeats):
-        say(name)
-        told = json.loads(output_of(PROGRAM, str(rate), str(requests), str(seed)))
-        before.append(told["imports"] / 1e6)
-        peaks.append(told["peak"] / 1e6)
-        counts.append(told["requests"])
-    return [
-        Result.of(name, "MB", peaks, requests=counts[-1], rate=rate),
-        Result.of("memory/imports", "MB", before),
-    ]
+        for key, what in zip(peaks, ("simulate", "evaluate", "import"), strict=True):
+            say(key)
+            told = output_of(PROGRAM, what, str(rate), str(requests), str(seed))
+            peaks[key].append(int(told.split()[-1]) / 1e6)
+    return [Result.of(key, "MB", values, rate=rate) for key, values in peaks.items()]
 
 
-def tell_peaks(rate: str, requests: str, seed: str) -> None:
-    """Simulates, and prints the peak memory of this process in bytes as JSON (in the fresh process)."""
+def tell(what: str, rate: str, requests: str, seed: str) -> None:
+    """Does the work and prints the peak memory of this process, in bytes (in the fresh process)."""
     from ..envs.simulator import run_policy
     from ..policies import registry
 
     policy = registry.make(POLICY)
-    imports = peak_bytes()
-    drive = Drive.make(TOPOLOGY, float(rate), int(requests), int(seed))
-    simulator = drive.simulator()
-    run_policy(simulator, policy, int(seed))
-    print(json.dumps({"imports": imports, "peak": peak_bytes(), "requests": len(simulator.decisions)}))
+    if what == "simulate":
+        simulator = Drive.make(TOPOLOGY, float(rate), int(requests), int(seed)).simulator()
+        run_policy(simulator, policy, int(seed))
+    elif what == "evaluate":
+        evaluate_once(float(rate), int(requests), int(seed))
+    print(peak_bytes())
+
+
+def evaluate_once(rate: float, requests: int, seed: int) -> None:
+    """One run of an evaluation that keeps its records."""
+    from ..training.evaluation import evaluate
+    from ..training.scenario import Scenario
+
+    scenario = Scenario.make(
+        workload=WORKLOAD,
+        topology=TOPOLOGY,
+        profile=PROFILE,
+        rate=rate,
+        duration_s=requests / rate,
+        warmup_s=0.0,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        evaluate(scenario, [POLICY], range(seed, seed + 1), out=Path(folder) / "run", workers=1)
 
 
 def peak_bytes() -> int:

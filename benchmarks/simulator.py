@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ class Episode:
 
     Attributes:
         seconds: of the run: simulation, ledger, polls, decisions, records.
+        busy: seconds for which it had the core.
         touch: seconds it took to touch the memory of records and decisions for the first time.
         records: (N,) dtype RECORD.
     """
 
     seconds: float
+    busy: float
     touch: float
     records: npt.NDArray[Any]
 
@@ -50,12 +53,13 @@ class Episode:
         # The system hands out memory page by page at the first touch; that is not the simulator's work.
         simulator.records.view(np.uint8).fill(0)
         log.view(np.uint8).fill(0)
-        touched = perf_counter_ns()
+        touched, before = perf_counter_ns(), thread_time_ns()
         run_policy(simulator, policy, seed)
-        ended = perf_counter_ns()
+        ended, after = perf_counter_ns(), thread_time_ns()
         if simulator.ended != len(drive.trace):
             raise RuntimeError(f"{policy}: {simulator.ended} of {len(drive.trace)} requests have ended")
-        return cls((ended - touched) / 1e9, (touched - started) / 1e9, simulator.records)
+        seconds, busy = (ended - touched) / 1e9, (after - before) / 1e9
+        return cls(seconds, busy, (touched - started) / 1e9, simulator.records)
 
 
 def measure(
@@ -80,8 +84,8 @@ def measure(
         say: told what is being done.
 
     Returns:
-        `simulator/TOPOLOGY/POLICY`, requests/s, with goodput and mean requests in flight, and
-        `simulator/TOPOLOGY/first-touch`, ns/request.
+        `simulator/TOPOLOGY/POLICY`, requests/s, with goodput, mean requests in flight and the share of the
+        core's time that the runs got; and `simulator/TOPOLOGY/first-touch`, ns/request.
 
     Raises:
         ValueError: an unknown policy or topology, or a count below 1.
@@ -99,10 +103,11 @@ def measure(
         for text, policy in chosen.items():
             say(f"simulator/{topology}/{text}")
             Episode.run(short, policy, seed)  # Compiles, or loads from the cache.
-            speeds = []
+            speeds, shares = [], []
             for _ in range(repeats):
                 episode = Episode.run(drive, policy, seed)
                 speeds.append(count / episode.seconds)
+                shares.append(episode.busy / episode.seconds)
                 touches.append(1e9 * episode.touch / count)
             results.append(
                 Result.of(
@@ -113,6 +118,7 @@ def measure(
                     in_flight=mean_in_flight(episode.records, drive.trace),
                     rate=rate,
                     requests=count,
+                    core_share=statistics.median(shares),
                 )
             )
     return [*results, Result.of(f"simulator/{topology}/first-touch", "ns/request", touches)]

@@ -57,8 +57,7 @@ def measure(*, repeats: int = 5, cold_repeats: int = 1, say: Say = lambda _: Non
     with pinned():
         say("startup: filling the cache of compiled code")
         seconds_to_end(FIRST_STEP)
-        for program in ("import", "import-simulator", "first-step"):
-            say(f"startup/{program}")
+        say("startup/import, startup/import-simulator, startup/first-step")
         for _ in range(repeats):
             bare.append(seconds_to_end(""))
             package.append(seconds_to_end(IMPORT) - bare[-1])

@@ -33,7 +33,7 @@ def load_table(report: Report) -> Table | None:
     rows = [result for result in report.results if "goodput" in result.details]
     if not rows:
         return None
-    table = _table("requests", "rate\nrequests/s", "goodput", "mean requests\nin flight")
+    table = _table("requests", "requests\nper s", "goodput", "mean in\nflight", "share of\nthe core")
     for result in rows:
         about = result.details
         table.add_row(
@@ -42,6 +42,7 @@ def load_table(report: Report) -> Table | None:
             f"{about['rate']:g}",
             f"{about['goodput']:.3f}",
             f"{about['in_flight']:.1f}",
+            f"{about['core_share']:.2f}",
         )
     return table
 

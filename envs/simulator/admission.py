@@ -7,7 +7,7 @@ import numpy as np
 from . import lanes as V
 from . import layout as L
 from . import ledger
-from .arithmetic import udiv
+from .arithmetic import rarely, udiv
 from .compile import inline
 from .decode import offer
 from .learner import predict
@@ -53,12 +53,12 @@ def arrive(S: int, t: int) -> int:
     """A lost request, else the next of the trace, arrives at t; 1 if it awaits a decision, 0 if it was rejected."""
     k = ld(S, L.H_LOST)
     again = k >= 0
-    if again:
+    if rarely(again):
         st(S, L.H_LOST, ld32(slot_at(S, k), L.S_NEXT))
     else:
         k = take_slot(S)
     s = slot_at(S, k)
-    if again:
+    if rarely(again):
         row = record_at(S, s)
         st32(row, L.R32_REROUTES, ld32(row, L.R32_REROUTES) + 1)
     else:
@@ -88,7 +88,7 @@ def ask(S: int, k: int, s: int, row: int, t: int) -> int:
     st32(row, L.R32_GENERATED, 0)
     st16(row, L.R16_ROUTER, router)
     st16(row, L.R16_STATUS, 0)
-    if ld(S, L.H_OPEN_PREFILLS) == 0 or ld(S, L.H_OPEN_DECODES) == 0:
+    if rarely(ld(S, L.H_OPEN_PREFILLS) == 0 or ld(S, L.H_OPEN_DECODES) == 0):
         reject(S, k, row, t)
         show_next_arrival(S)
         return 0
@@ -110,7 +110,7 @@ def reject(S: int, k: int, row: int, t: int) -> None:
     st(row, L.R_END, t)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
     log = ldc(S, L.H_LOG)
-    if log != 0:
+    if rarely(log != 0):
         st(log, ld(S, L.H_LOGGED), ld32(slot_at(S, k), L.S_REQUEST))
         st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
     recycle(S, k)
@@ -130,7 +130,7 @@ def send(S: int, p: int, d: int, probability: float) -> None:
     if ldc(S, L.H_DECISION_LOG) != 0:
         log_decision(S, s, router_of(place), p, d, probability)
     st(S, L.H_DECISIONS, ld(S, L.H_DECISIONS) + 1)
-    if ldc(S, L.H_MIXED) != 0:
+    if rarely(ldc(S, L.H_MIXED) != 0):
         st32(s, L.S_PLACE, place | L.LOCAL | L.RELEASED)
         ledger.admitted(S, s)
         offer(S, d, engine_at(S, d), k, t)

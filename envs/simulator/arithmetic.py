@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.core import types
+from llvmlite import ir
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from . import lanes as V
@@ -38,6 +39,19 @@ def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
         return chosen
 
     return types.int64(types.boolean, types.int64, types.int64), codegen
+
+
+@intrinsic
+def rarely(typingctx: Any, condition: Any) -> Any:
+    """The condition itself; the compiler lays out what depends on it for it being false."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bit = ir.IntType(1)
+        kind = ir.FunctionType(bit, [bit, bit])
+        expect = cgutils.get_or_insert_function(builder.module, kind, "llvm.expect.i1")
+        return builder.call(expect, [builder.trunc(args[0], bit), ir.Constant(bit, 0)])
+
+    return types.boolean(types.boolean), codegen
 
 
 @inline

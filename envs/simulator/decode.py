@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .arithmetic import leap_time, steps_within
+from .arithmetic import leap_time, rarely, steps_within
 from .batch import advance, first_overflow, growth_at, held_blocks, join_batch, leave_batch
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
@@ -71,7 +71,7 @@ def decode_pass(S: int, d: int, t: int) -> None:
     budget = ldc(spec, L.P_BUDGET) - batch
     tokens = 0
     squares = 0
-    if ld(e, L.E_CHUNKED) > 0:  # the one that is partly prefilled goes on
+    if rarely(ld(e, L.E_CHUNKED) > 0):  # the one that is partly prefilled goes on
         s = slot_at(S, ld(e, L.E_CHUNKS))
         done = ld(s, L.SW_FINISH)
         tokens = next_chunk(s, budget)
@@ -101,17 +101,18 @@ def make_room(S: int, d: int, e: int, step: int, t: int) -> int:
     preempted = 0
     while True:
         need = growth_at(S, d, step + 1)
-        if ld(e, L.E_CHUNKED) > 0:
+        if rarely(ld(e, L.E_CHUNKED) > 0):
             s = slot_at(S, ld(e, L.E_CHUNKS))
             done = ld(s, L.SW_FINISH)
             chunk = next_chunk(s, ldc(ldc(e, L.E_SPEC), L.P_BUDGET) - ld(e, L.E_BATCH))
             need += blocks_of(S, done + chunk) - blocks_of(S, done)
         free = ld(e, L.E_FREE)
-        if need <= free:
+        if rarely(need > free):
+            preempt_newest(S, d, e, step, t)
+            preempted = 1
+        else:
             st(e, L.E_FREE, free - need)
             return preempted
-        preempt_newest(S, d, e, step, t)
-        preempted = 1
 
 
 @rare
@@ -249,7 +250,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
     growth = ldc(spec, L.P_CONTEXT) * batch
     steps = 1
     wake = t
-    if tokens > 0:
+    if rarely(tokens > 0):
         base = ldc(spec, L.P_BASE_MIXED) if batch > 0 else ldc(spec, L.P_BASE_PREFILL)
         first += base + ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares
         wake = t + first
@@ -301,7 +302,7 @@ def end_decode_step(S: int, d: int, t: int) -> None:
         st(record_at(S, s), L.R_MAX_STALL, leave_batch(S, d, e, s))
         ledger.finished(S, s, step)
         finish(S, k, s, t)
-    while ld(e, L.E_CHUNKS) >= 0:
+    while rarely(ld(e, L.E_CHUNKS) >= 0):
         s = slot_at(S, ld(e, L.E_CHUNKS))
         if ld(s, L.SW_FINISH) < ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED):
             break

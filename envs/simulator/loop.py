@@ -11,6 +11,7 @@ import numpy as np
 
 from . import layout as L
 from .admission import arrive, see_poll
+from .arithmetic import rarely
 from .compile import inline
 from .decode import decode_pass, end_decode_step
 from .failures import apply_events
@@ -32,28 +33,28 @@ def run_to_decision(S: int, until: int) -> int:
         t = earliest_wake(S)
         outside = min(ld(S, L.H_ARRIVAL), ld(S, L.H_EVENT_TIME))
         if t < outside and ldc(S, L.H_STRICT) == 0:
-            if t > until:
+            if rarely(t > until):
                 return PAUSED
             st(S, L.H_NOW, t)
             ends, passes = ld(engine_at(S, i), L.E_BUSY), 1
         else:  # phase by phase: all step ends, then the failure schedule, then arrivals, then passes
             t = min(t, outside)
-            if ld(S, L.H_LOST) >= 0:
+            if rarely(ld(S, L.H_LOST) >= 0):
                 t = ld(S, L.H_NOW)
-            if t == L.FOREVER:
+            if rarely(t == L.FOREVER):
                 return FINISHED
-            if t > until:
+            if rarely(t > until):
                 return PAUSED
-            if is_full(S):
+            if rarely(is_full(S)):
                 return GROW
             st(S, L.H_NOW, t)
-            if ldc(S, L.H_STRICT) != 0:
+            if rarely(ldc(S, L.H_STRICT) != 0):
                 see_poll(S, t)
             ending = step_ending(S, t) if earliest_wake(S) == t else -1
             ends, passes = np.int64(ending >= 0), 0
-            if ending >= 0:
+            if rarely(ending >= 0):
                 i = ending
-            elif ld(S, L.H_EVENT_TIME) == t:
+            elif rarely(ld(S, L.H_EVENT_TIME) == t):
                 apply_events(S, t)
                 continue
             elif ld(S, L.H_LOST) >= 0 or ld(S, L.H_ARRIVAL) == t:
@@ -87,6 +88,6 @@ def step_ending(S: int, t: int) -> int:
 @inline
 def is_full(S: int) -> bool:
     """Whether the slots may not suffice for what can happen at one instant; a lost request needs a second one."""
-    if ldc(S, L.H_STRICT) != 0:
+    if rarely(ldc(S, L.H_STRICT) != 0):
         return 2 * ld(S, L.H_LIVE) + 1 > ldc(S, L.H_CAPACITY)
     return ld(S, L.H_FREE_SLOT) < 0 and ld(S, L.H_HIGH) == ldc(S, L.H_CAPACITY)

@@ -7,7 +7,7 @@ something changes it at or after that tick, or when a decision asks; in between 
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import steps_within
+from .arithmetic import rarely, steps_within
 from .compile import inline
 from .memory import ld, ld32, ldc, st
 from .slots import blocks_of, leap_at, phases_at, slot_at, whole_blocks
@@ -33,7 +33,7 @@ def refresh(S: int, i: int, e: int) -> None:
 def poll(S: int, i: int, e: int, tick: int) -> None:
     """Notes what engine i reports at `tick`: its state just before that instant."""
     st(e, L.E_POLLED, tick)
-    if ld(e, L.E_STATE) == L.STATE_DOWN:
+    if rarely(ld(e, L.E_STATE) == L.STATE_DOWN):
         st(e, L.E_POLL_USED, 0)
         st(e, L.E_POLL_RUNNING, 0)
         st(e, L.E_POLL_WAITING, 0)

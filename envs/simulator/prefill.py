@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
+from .arithmetic import rarely
 from .compile import inline
 from .decode import offer
 from .memory import ld, ld32, ldc, st, st32
@@ -77,7 +78,7 @@ def complete_prompt(S: int, e: int, k: int, t: int) -> None:
     st(row, L.R_PREFILL_END, t)
     st(s, L.SW_FINISH, t)
     ledger.prefill_done(S, s)
-    if ldc(S, L.H_FIRST_PREFILL) != 0:
+    if rarely(ldc(S, L.H_FIRST_PREFILL) != 0):
         st(row, L.R_FIRST_TOKEN, t)
         st(s, L.SW_LAST, t)
         st32(s, L.S_GENERATED, 1)
@@ -89,7 +90,7 @@ def complete_prompt(S: int, e: int, k: int, t: int) -> None:
             finish(S, k, s, t)
             return
     target = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-    if ld(target, L.E_STATE) == L.STATE_DOWN:
+    if rarely(ld(target, L.E_STATE) == L.STATE_DOWN):
         generated = ld32(s, L.S_GENERATED)
         end = t + ldc(ldc(e, L.E_SPEC), L.P_LEASE)
         leave_ledger(S, s, generated, 1, 0)

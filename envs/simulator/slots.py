@@ -7,7 +7,7 @@ the slots. Slots are named by their number, −1 means none.
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import pick, udiv
+from .arithmetic import pick, rarely, udiv
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 
@@ -22,14 +22,14 @@ def region(S: int, offset: int) -> int:
 def whole_blocks(S: int, n: int) -> int:
     """⌊n / block_size⌋; by a shift where that is possible."""
     shift = ldc(S, L.H_BLOCK_SHIFT)
-    return n >> shift if shift >= 0 else udiv(n, ldc(S, L.H_BLOCK))
+    return udiv(n, ldc(S, L.H_BLOCK)) if rarely(shift < 0) else n >> shift
 
 
 @inline
 def in_block(S: int, n: int) -> int:
     """n mod block_size, ≥ 0 also for a negative n."""
     size = ldc(S, L.H_BLOCK)
-    return n & (size - 1) if ldc(S, L.H_BLOCK_SHIFT) >= 0 else n % size
+    return n % size if rarely(ldc(S, L.H_BLOCK_SHIFT) < 0) else n & (size - 1)
 
 
 @inline

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
+from .arithmetic import rarely
 from .compile import inline, rare
 from .learner import learn
 from .memory import ld, ld32, ldc, st, st16, st32
@@ -90,7 +91,7 @@ def release(S: int, p: int, source: int, t: int) -> None:
             after = ld32(s, L.S_RELEASE)
             place = ld32(s, L.S_PLACE)
             st32(s, L.S_PLACE, place | L.RELEASED)
-            if place & L.ENDED:
+            if rarely(place & L.ENDED != 0):
                 recycle(S, k)
             k = after
         st(source, L.E_FREE, free)
@@ -109,7 +110,7 @@ def record_end(S: int, s: int, t: int, last: int, generated: int, status: int) -
     st16(row, L.R16_STATUS, status)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
     log = ldc(S, L.H_LOG)
-    if log != 0:
+    if rarely(log != 0):
         st(log, ld(S, L.H_LOGGED), ld32(s, L.S_REQUEST))
         st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from disaggroute.envs.cluster import Action, Cluster, ClusterEvent, EngineSpec
+from disaggroute.envs.cluster import MAX_TIME_PS, Action, Cluster, ClusterEvent, EngineSpec
 from disaggroute.envs.trace import Trace
 
 MOST_REQUESTS = 40
@@ -209,6 +209,8 @@ def _magnified(rng: np.random.Generator, trace: Trace, cluster: Cluster) -> tupl
     """
     unit = int(rng.choice([10**6 + 3, 10**9 + 7, 10**12 + 39]))
     near = rng.choice([-1, 0, 0, 1], len(trace))
+    if rng.random() < 0.5:
+        unit = _largest_unit(trace, cluster)
     arrival = np.maximum.accumulate(np.maximum(0, trace.arrival * unit + near))
 
     def magnified(engine: EngineSpec) -> EngineSpec:
@@ -225,6 +227,21 @@ def _magnified(rng: np.random.Generator, trace: Trace, cluster: Cluster) -> tupl
         poll_interval=cluster.poll_interval * unit,
         events=tuple(replace(event, time=event.time * unit) for event in cluster.events),
     )
+
+
+def _largest_unit(trace: Trace, cluster: Cluster) -> int:
+    """A unit with which no time of the case leaves int64, by a generous bound on how long the case lasts."""
+    p, o = trace.prompt.astype(int), trace.output.astype(int)
+    known = p + o
+    longest = int(trace.arrival[-1]) + max((event.time for event in cluster.events), default=0)
+    for engine in cluster.instances:
+        base = max(engine.base_decode, engine.base_prefill, engine.base_mixed)
+        step = base + int(engine.batch.max()) + engine.per_context * engine.max_num_seqs * int(known.max())
+        local = base + engine.per_token * known + engine.per_token_sq * known**2
+        link = engine.latency if cluster.latency is None else int(cluster.latency.max())
+        transfer = engine.egress_per_block * known + link + engine.lease
+        longest += int((step * o + 2 * local + transfer).sum())
+    return min(2**62 // longest, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
 
 
 def _assignment(

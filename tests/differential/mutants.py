@@ -2,8 +2,8 @@
 
     python -m tests.differential.mutants [--limit 5000] [--only WORD] [--out results/mutants.csv]
 
-prints a table and exits with 1 if a fault survives, no longer applies, or the core without a fault differs from the
-reference. Each copy has a cache of its own, so that nothing compiled earlier is taken for it.
+prints a table and exits with 1 if a fault survives, no longer applies, or the core without a fault differs from
+the reference. Each copy has a cache of its own, so that nothing compiled earlier is taken for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Outcome:
     Attributes:
         fault: name of the fault, "" for the core as it is.
         module: the file with the fault.
-        verdict: caught; survived; broken (does not apply or does not run); equal (no fault and no difference).
+        verdict: caught; survived; broken (does not apply or does not run); equal (no fault, no difference).
         cases: random cases that were run; the last is the one that differed.
         seed: seed of the case that differed, or −1.
         difference: the first difference in words.
@@ -146,7 +146,8 @@ def main(
     outcomes = []
     for outcome in try_all(chosen, limit, workers):
         outcomes.append(outcome)
-        console.print(f"{len(outcomes) - 1:3} of {len(chosen)}: {outcome.fault or 'no fault'}: {outcome.verdict}")
+        name = outcome.fault or "no fault"
+        console.print(f"{len(outcomes) - 1:3} of {len(chosen)}: {name}: {outcome.verdict} ({outcome.seed})")
     console.print(table_of(outcomes))
     write_csv(outcomes, out)
     bad = [o.fault or "the core without a fault" for o in outcomes if not o.good]
