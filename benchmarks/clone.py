@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
 
 import numpy as np
+import numpy.typing as npt
 
-from ..envs.simulator import Simulator, entries, run_policy
-from ..policies import registry
+from ..envs.simulator import Simulator, entries
+from ..policies.marginal_cost import MarginalCost
 from .drive import Drive, Say
 from .measurement import Result, at_least, count_name, pinned
 
 TOPOLOGY = "2P4D"
+
 SEARCHED = 200_000
 """Requests of the trace in which the moment with the most requests in flight is sought."""
 
-LEAD = 2_000
-"""Requests before that moment that are simulated to get there."""
+LEADS = (2_000, 20_000, SEARCHED)
+"""Requests before that moment that are tried as a way to it: the fewer, the fewer records has the state."""
 
 
 def measure(
@@ -29,7 +32,7 @@ def measure(
     seed: int = 0,
     say: Say = lambda _: None,
 ) -> list[Result]:
-    """Time of a copy at 2P4D, inside compiled code and from Python.
+    """Time to copy the state of a 2P4D cluster, inside compiled code and from Python.
 
     Args:
         rate: requests per second.
@@ -40,60 +43,66 @@ def measure(
         say: told what is being done.
 
     Returns:
-        `clone/300` (copy into an existing block) and `clone/300/python` (`Simulator.clone`, which also
-        allocates, and copies the records of the whole trace), µs.
+        `clone/300`, a copy into an existing block inside compiled code; `clone/300/snapshot` and
+        `clone/300/restore`, the methods of `Simulator`; `clone/300/python`, `Simulator.clone`, which also copies
+        the records and decisions of the whole trace; µs.
 
     Raises:
         ValueError: so many requests are never in flight, or a count is below 1.
     """
-    for name, value in (("in_flight", in_flight), ("times", times), ("repeats", repeats)):
-        at_least(name, value)
+    for key, value in (("in_flight", in_flight), ("times", times), ("repeats", repeats)):
+        at_least(key, value)
     name = f"clone/{count_name(in_flight)}"
-    say(f"{name}: running the cluster until {in_flight} requests are in flight")
+    say(f"{name}: looking for a state with {in_flight} requests in flight")
     simulator = loaded_simulator(rate, in_flight, seed)
-    twin = simulator.clone()
+    twin, kept = simulator.clone(), simulator.snapshot()
     calls = max(1, times // 100)
-    compiled, python = [], []
+    ways: dict[str, tuple[Callable[[], object], int]] = {
+        name: (lambda: entries.clone_into(simulator.address, twin.address, times), times),
+        f"{name}/snapshot": (lambda: [simulator.snapshot() for _ in range(calls)], calls),
+        f"{name}/restore": (lambda: [simulator.restore(kept) for _ in range(calls)], calls),
+        f"{name}/python": (lambda: [simulator.clone() for _ in range(calls)], calls),
+    }
+    results = []
+    about = {"in_flight": simulator.in_flight, "trace": len(simulator.trace), "rate": rate}
     with pinned():
-        entries.clone_into(simulator.address, twin.address, 1)
-        say(name)
-        for _ in range(repeats):
-            started = perf_counter_ns()
-            entries.clone_into(simulator.address, twin.address, times)
-            compiled.append((perf_counter_ns() - started) / 1e3 / times)
-            started = perf_counter_ns()
-            for _ in range(calls):
-                simulator.clone()
-            python.append((perf_counter_ns() - started) / 1e3 / calls)
-    details = {"in_flight": simulator.in_flight, "requests": len(simulator.trace), "rate": rate}
-    return [Result.of(name, "µs", compiled, **details), Result.of(f"{name}/python", "µs", python, **details)]
+        entries.clone_into(simulator.address, twin.address, 1)  # Compiles, or loads from the cache.
+        for key, (copy, count) in ways.items():
+            say(key)
+            spent = []
+            for _ in range(repeats):
+                started = perf_counter_ns()
+                copy()
+                spent.append((perf_counter_ns() - started) / 1e3 / count)
+            results.append(Result.of(key, "µs", spent, **about))
+    return results
 
 
 def loaded_simulator(rate: float, in_flight: int, seed: int) -> Simulator:
-    """A 2P4D cluster under marginal cost, at a decision that brings `in_flight` requests in flight.
-
-    Its trace is short, because `Simulator.clone` copies the records of all of it.
+    """A 2P4D cluster under marginal cost, at an arrival that brings `in_flight` requests in flight.
 
     Raises:
         ValueError: that never happens in the trace that is searched.
     """
-    drive = Drive.make(TOPOLOGY, rate, SEARCHED, seed)
-    policy = registry.make("marginal-cost")
-    whole = drive.simulator()
-    run_policy(whole, policy, seed)
-    arrival = drive.trace.arrival
-    ended = np.searchsorted(np.sort(whole.records["end"]), arrival, side="right")
-    present = np.arange(1, len(arrival) + 1) - ended
+    whole = Drive.make(TOPOLOGY, rate, SEARCHED, seed)
+    present = in_flight_at_arrivals(whole, seed)
     peak = int(present.argmax())
-    if present[peak] >= in_flight:
-        part = drive.trace.select(slice(max(0, peak - LEAD), peak + 1))
-        trace = replace(part, arrival=part.arrival - part.arrival[0])
-        simulator = replace(drive, trace=trace).simulator()
-        policy.reset(seed)
-        while simulator.run():
-            simulator.send(*policy.route(simulator.admission()))
-            if simulator.in_flight >= in_flight:
-                return simulator
+    for lead in LEADS if present[peak] >= in_flight else ():
+        part = whole.trace.select(slice(max(0, peak - lead), peak + 1))
+        drive = replace(whole, trace=replace(part, arrival=part.arrival - part.arrival[0]))
+        enough = in_flight_at_arrivals(drive, seed) >= in_flight
+        if enough.any():
+            simulator = drive.simulator()
+            MarginalCost().run_compiled(simulator, seed, until=int(drive.trace.arrival[enough.argmax()]))
+            return simulator
     raise ValueError(
         f"in_flight is {in_flight}; at {rate:g} requests/s {TOPOLOGY} had at most {present[peak]} in flight"
     )
+
+
+def in_flight_at_arrivals(drive: Drive, seed: int) -> npt.NDArray[np.int64]:
+    """(N,) requests in flight right after each arrival, under marginal cost."""
+    simulator = drive.simulator()
+    MarginalCost().run_compiled(simulator, seed)
+    ended = np.searchsorted(np.sort(simulator.records["end"]), drive.trace.arrival, side="right")
+    return np.arange(1, len(drive.trace) + 1) - ended

@@ -171,22 +171,24 @@ def put(out: int, column: int, value: int, narrow: bool) -> None:
 @inline
 def see_prefill(S: int, router: int, p: int, out: int, narrow: bool) -> None:
     """Writes PREFILL_VIEW (envs/records.py) of prefill row p, at the last sync."""
-    put(out, 0, ld(ledger.prefill_row(S, router, L.PRE_QUEUED), p), narrow)
-    put(out, 1, ld(ledger.prefill_row(S, router, L.PRE_TOKENS), p), narrow)
-    put(out, 2, ld(ledger.prefill_row(S, router, L.PRE_STRICT), p), narrow)
+    row = ledger.prefill_row(S, router, p)
+    put(out, 0, ld(row, L.PRE_QUEUED), narrow)
+    put(out, 1, ld(row, L.PRE_TOKENS), narrow)
+    put(out, 2, ld(row, L.PRE_STRICT), narrow)
     see_poll_of(S, p, out, 3, narrow)
 
 
 @inline
 def see_decode(S: int, router: int, d: int, out: int, narrow: bool) -> None:
     """Writes DECODE_VIEW (envs/records.py) of decode row d, at the last sync."""
-    put(out, 0, ld(ledger.decode_row(S, router, L.DEC_IN_FLIGHT), d), narrow)
-    put(out, 1, ld(ledger.decode_row(S, router, L.DEC_PENDING), d), narrow)
-    put(out, 2, ld(ledger.decode_row(S, router, L.DEC_COMMITTED), d), narrow)
-    put(out, 3, ld(ledger.decode_row(S, router, L.DEC_OUTPUT), d), narrow)
-    put(out, 4, ledger.remaining_output(S, router, d), narrow)
-    put(out, 5, ledger.context(S, router, d), narrow)
-    put(out, 6, ld(ledger.decode_row(S, router, L.DEC_STRICT), d), narrow)
+    row = ledger.decode_row(S, router, d)
+    put(out, 0, ld(row, L.DEC_IN_FLIGHT), narrow)
+    put(out, 1, ld(row, L.DEC_PENDING), narrow)
+    put(out, 2, ld(row, L.DEC_COMMITTED), narrow)
+    put(out, 3, ld(row, L.DEC_OUTPUT), narrow)
+    put(out, 4, ledger.remaining_output(S, d, row), narrow)
+    put(out, 5, ledger.context(S, d, row), narrow)
+    put(out, 6, ld(row, L.DEC_STRICT), narrow)
     see_poll_of(S, ldc(S, L.H_PREFILLS) + d, out, 7, narrow)
 
 

@@ -12,10 +12,10 @@ from . import lanes as V
 from . import layout as L
 from .arithmetic import leap_time, pick, udiv
 from .compile import inline
-from .ledger import prefill_row, smallest_but
+from .ledger import decode_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
 from .polls import growth_between
-from .slots import batch_keys, blocks_of, in_block, leap_at, phases_at, slot_at, whole_blocks
+from .slots import batch_keys, blocks_of, in_block, leap_of, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -102,9 +102,8 @@ def first_overflow(S: int, d: int, batch: int, free: int, step: int, steps: int)
 def advance(S: int, d: int, e: int, made: int) -> None:
     """Applies `made` ≥ 1 completed steps of the running leap: blocks taken, stalls, ledger, step count."""
     batch = ld(e, L.E_BATCH)
-    done = leap_at(S, L.LEAP_DONE)
-    step = ld(done, d)
-    first, growth = ld(leap_at(S, L.LEAP_FIRST), d), ld(leap_at(S, L.LEAP_GROWTH), d)
+    leap = leap_of(S, d)
+    step, first, growth = ld(leap, L.LEAP_DONE), ld(leap, L.LEAP_FIRST), ld(leap, L.LEAP_GROWTH)
     if batch > 0:
         st(e, L.E_FREE, ld(e, L.E_FREE) - growth_between(S, d, batch, step + 1, step + made))
         # within a leap the last step is the longest; the first is no stall for those who joined with it
@@ -120,21 +119,17 @@ def advance(S: int, d: int, e: int, made: int) -> None:
             V.store(stalls, whole, V.choose(V.counting(whole) < had, after, before))
         for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
-    st(done, d, step + made)
-    start = leap_at(S, L.LEAP_START)
-    st(start, d, ld(start, d) + leap_time(first, growth, made))
-    steps = leap_at(S, L.LEAP_STEPS)
-    st(steps, d, ld(steps, d) - made)
+    st(leap, L.LEAP_DONE, step + made)
+    st(leap, L.LEAP_START, ld(leap, L.LEAP_START) + leap_time(first, growth, made))
+    st(leap, L.LEAP_STEPS, ld(leap, L.LEAP_STEPS) - made)
 
 
 @inline
 def settle_fresh(S: int, router: int, d: int) -> None:
     """The requests that joined with the leap have their first token: they no longer pend."""
-    row = prefill_row(S, router, L.PRE_VECTORS)
-    pad = ldc(S, L.H_DEC_PAD)
-    pending, fresh = row + L.DEC_PENDING * pad * 8, row + L.DEC_FRESH * pad * 8
-    st(pending, d, ld(pending, d) - ld(fresh, d))
-    st(fresh, d, 0)
+    row = decode_row(S, router, d)
+    st(row, L.DEC_PENDING, ld(row, L.DEC_PENDING) - ld(row, L.DEC_FRESH))
+    st(row, L.DEC_FRESH, 0)
 
 
 @inline

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,35 +12,57 @@ from . import layout as L
 from .compile import inline
 from .memory import ldc
 
-(C_TAU_PREFILL, C_PREFILL_CAPACITY, C_PREFILL_ROWS) = range(3)
-(C_TAU_DECODE, C_TAU_SINGLE, C_DECODE_CAPACITY, C_BASE, C_PER_SEQUENCE, C_PER_CONTEXT, C_DECODE_ROWS) = range(7)
+C_TAU_PREFILL, C_PREFILL_CAPACITY, C_PREFILL_GROUP = range(0, 24, 8)
+(
+    C_TAU_DECODE,
+    C_TAU_SINGLE,
+    C_DECODE_CAPACITY,
+    C_BASE,
+    C_PER_SEQUENCE,
+    C_PER_CONTEXT,
+    C_DECODE_GROUP,
+) = range(0, 56, 8)
+# fields of rows grouped by eight instances, like those of the ledger
 
 
-def packed(constants: RouterConstants, pre_pad: int, dec_pad: int) -> npt.NDArray[np.float64]:
-    """Vectors over prefill rows, then over decode rows, padded with ones."""
-    prefills = constants.prefills
-    decode = slice(prefills, None)
-    routed = slice(0, prefills or None)
-    rows = [(constants.tau_prefill[routed], pre_pad), (constants.kv_capacity[routed], pre_pad)]
-    for vector in (
-        constants.tau_decode,
-        constants.tau_decode_single,
-        constants.kv_capacity,
-        constants.base_decode,
-        constants.per_sequence,
-        constants.per_context,
-    ):
-        rows.append((vector[decode], dec_pad))
-    return np.concatenate([np.pad(v.astype(np.float64), (0, pad - len(v)), constant_values=1.0) for v, pad in rows])
+def packed(constants: RouterConstants, pre_groups: int) -> npt.NDArray[np.float64]:
+    """The prefill rows, then the decode rows, padded with ones."""
+    routed = slice(0, constants.prefills or None)
+    decoding = slice(constants.prefills, None)
+    prefill = _grouped([constants.tau_prefill[routed], constants.kv_capacity[routed]])
+    decode = _grouped(
+        [
+            constants.tau_decode[decoding],
+            constants.tau_decode_single[decoding],
+            constants.kv_capacity[decoding],
+            constants.base_decode[decoding],
+            constants.per_sequence[decoding],
+            constants.per_context[decoding],
+        ]
+    )
+    if len(prefill) != pre_groups * C_PREFILL_GROUP:
+        raise ValueError(
+            f"constants are for {len(constants)} instances with {constants.prefills} prefill instances; "
+            "the cluster has others"
+        )
+    return np.concatenate([prefill, decode])
+
+
+def _grouped(fields: list[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    count = len(fields[0])
+    padded = -(-count // L.LANES) * L.LANES
+    rows = np.ones((len(fields), padded))
+    rows[:, :count] = fields
+    return np.ascontiguousarray(rows.reshape(len(fields), -1, L.LANES).transpose(1, 0, 2)).reshape(-1)
 
 
 @inline
-def prefill_constant(S: int, row: int) -> int:
-    """Address of a vector of constants over prefill rows."""
-    return ldc(S, L.H_CONSTANTS) + row * ldc(S, L.H_PRE_PAD) * 8
+def prefill_constants(S: int) -> int:
+    """Address of the constants of the prefill rows."""
+    return ldc(S, L.H_CONSTANTS)
 
 
 @inline
-def decode_constant(S: int, row: int) -> int:
-    """Address of a vector of constants over decode rows."""
-    return ldc(S, L.H_CONSTANTS) + (C_PREFILL_ROWS * ldc(S, L.H_PRE_PAD) + row * ldc(S, L.H_DEC_PAD)) * 8
+def decode_constants(S: int) -> int:
+    """Address of the constants of the decode rows."""
+    return ldc(S, L.H_CONSTANTS) + ldc(S, L.H_PRE_GROUPS) * (C_PREFILL_GROUP * 8)

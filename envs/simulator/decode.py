@@ -13,7 +13,7 @@ from .slots import (
     batch_keys,
     blocks_of,
     engine_at,
-    leap_at,
+    leap_of,
     pop_front,
     push_back,
     push_front,
@@ -44,13 +44,13 @@ def offer(S: int, d: int, e: int, k: int, t: int) -> None:
 @inline
 def shorten(S: int, d: int, t: int) -> None:
     """Ends the leap of instance d at its first boundary at or after t."""
-    steps = ld(leap_at(S, L.LEAP_STEPS), d)
+    steps = ld(leap_of(S, d), L.LEAP_STEPS)
     if steps > 1:
-        start = ld(leap_at(S, L.LEAP_START), d)
-        first, growth = ld(leap_at(S, L.LEAP_FIRST), d), ld(leap_at(S, L.LEAP_GROWTH), d)
+        start = ld(leap_of(S, d), L.LEAP_START)
+        first, growth = ld(leap_of(S, d), L.LEAP_FIRST), ld(leap_of(S, d), L.LEAP_GROWTH)
         fewer = boundary_at(first, growth, t - start)
         if fewer < steps:
-            st(leap_at(S, L.LEAP_STEPS), d, fewer)
+            st(leap_of(S, d), L.LEAP_STEPS, fewer)
             set_wake(S, ldc(S, L.H_PREFILLS) + d, start + leap_time(first, growth, fewer))
 
 
@@ -65,7 +65,7 @@ def decode_pass(S: int, d: int, t: int) -> None:
     """Scheduling pass of decode or mixed instance d at t (after `before_change`)."""
     e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
     spec = ldc(e, L.E_SPEC)
-    step = ld(leap_at(S, L.LEAP_DONE), d)
+    step = ld(leap_of(S, d), L.LEAP_DONE)
     preempted = make_room(S, d, e, step, t)
     batch = ld(e, L.E_BATCH)
     budget = ldc(spec, L.P_BUDGET) - batch
@@ -197,7 +197,7 @@ def join_transferred(S: int, d: int, e: int, k: int, s: int, step: int) -> None:
     join_batch(S, d, e, k, s, finish_step, 0)
     number_join(e, s)
     ledger.streams(S, k, s, step, finish_step)
-    ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), L.DEC_FRESH), d, 1)
+    ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), d), L.DEC_FRESH, 1)
 
 
 @inline
@@ -245,7 +245,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
     i = ldc(S, L.H_PREFILLS) + d
     spec = ldc(e, L.E_SPEC)
     batch = ld(e, L.E_BATCH)
-    step = ld(leap_at(S, L.LEAP_DONE), d)
+    step = ld(leap_of(S, d), L.LEAP_DONE)
     first = ldc(ldc(spec, L.P_BATCH), batch) + ldc(spec, L.P_CONTEXT) * (ld(e, L.E_BASE) + batch * step)
     growth = ldc(spec, L.P_CONTEXT) * batch
     steps = 1
@@ -268,10 +268,10 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
         first, steps = _NEVER_STEPS, 0
         wake = ld(e, L.E_HOLD_TIME)
     st(e, L.E_BUSY, min(steps, 1))
-    st(leap_at(S, L.LEAP_START), d, t)
-    st(leap_at(S, L.LEAP_FIRST), d, first)
-    st(leap_at(S, L.LEAP_GROWTH), d, growth)
-    st(leap_at(S, L.LEAP_STEPS), d, steps)
+    st(leap_of(S, d), L.LEAP_START, t)
+    st(leap_of(S, d), L.LEAP_FIRST, first)
+    st(leap_of(S, d), L.LEAP_GROWTH, growth)
+    st(leap_of(S, d), L.LEAP_STEPS, steps)
     set_wake(S, i, wake)
     first_tokens(S, d, e, t + first)
 
@@ -293,8 +293,8 @@ def end_decode_step(S: int, d: int, t: int) -> None:
     """The leap of instance d ends at t (after `before_change`): sequences finish, local prefills emit a token."""
     e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
     st(e, L.E_BUSY, 0)
-    advance(S, d, e, ld(leap_at(S, L.LEAP_STEPS), d))
-    step = ld(leap_at(S, L.LEAP_DONE), d)
+    advance(S, d, e, ld(leap_of(S, d), L.LEAP_STEPS))
+    step = ld(leap_of(S, d), L.LEAP_DONE)
     while (ld(e, L.E_NEXT_FINISH) >> L.KEY_SHIFT) == step:
         k = ld(e, L.E_NEXT_FINISH) & L.KEY_MASK
         s = slot_at(S, k)

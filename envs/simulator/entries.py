@@ -8,7 +8,7 @@ from .admission import DECODE_COLUMNS, PREFILL_COLUMNS, see_decode, see_prefill,
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
 from .memory import copy_words, ld, ld32, ldc, ldf, st
-from .slots import engine_at, router_of, slot_at
+from .slots import engine_at, grouped, router_of, slot_at
 
 
 @entry
@@ -18,9 +18,9 @@ def send_pending(S: int, p: int, d: int, probability: float) -> None:
 
 
 @inline
-def open_from(marks: int, i: int, count: int) -> int:
+def open_from(marks: int, group: int, i: int, count: int) -> int:
     """The first instance from i upwards, cyclically, that may be assigned."""
-    while ldf(marks, i) != 0.0:
+    while ldf(grouped(marks, group, i), 0) != 0.0:
         i = i + 1 if i + 1 < count else 0
     return i
 
@@ -39,10 +39,12 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
         s = slot_at(S, ld(S, L.H_PENDING))
         request = ld32(s, L.S_REQUEST)
         router = router_of(ld32(s, L.S_PLACE))
-        d = open_from(ledger.decode_row(S, router, L.DEC_OPEN), ldc(decodes, request), ldc(S, L.H_DECODES))
+        rows = ledger.decode_rows(S, router) + L.DEC_OPEN * 8
+        d = open_from(rows, L.DEC_GROUP, ldc(decodes, request), ldc(S, L.H_DECODES))
         p = d
         if ldc(S, L.H_MIXED) == 0:
-            p = open_from(ledger.prefill_row(S, router, L.PRE_OPEN), ldc(prefills, request), ldc(S, L.H_PREFILLS))
+            rows = ledger.prefill_rows(S, router) + L.PRE_OPEN * 8
+            p = open_from(rows, L.PRE_GROUP, ldc(prefills, request), ldc(S, L.H_PREFILLS))
         send(S, p, d, 1.0)
 
 
@@ -79,8 +81,8 @@ def copy_state(S: int, to: int) -> None:
         copy_keys(S, to, batches + 2 * d * stride, count, before)
         copy_words(to + (batches + (2 * d + 1) * stride) * 8, S + (batches + (2 * d + 1) * stride) * 8, count)
         for router in range(ldc(S, L.H_ROUTERS)):
-            count = ld(ledger.decode_row(S, router, L.DEC_CROSS_COUNT), d)
-            before = ld(ledger.decode_row(to, router, L.DEC_CROSS_COUNT), d)
+            count = ld(ledger.decode_row(S, router, d), L.DEC_CROSS_COUNT)
+            before = ld(ledger.decode_row(to, router, d), L.DEC_CROSS_COUNT)
             copy_keys(S, to, crossings + (router * decodes + d) * stride, count, before)
     capacity, words = ld(to, L.H_CAPACITY), ld(to, L.H_WORDS)
     records, record_stride = ld(to, L.H_RECORDS), ld(to, L.H_RECORD_STRIDE)

@@ -17,7 +17,7 @@ from .slots import (
     blocks_of,
     decode_of,
     engine_at,
-    leap_at,
+    leap_of,
     pop_front,
     prefill_of,
     record_at,
@@ -66,9 +66,9 @@ def set_state(S: int, i: int, e: int, state: int) -> None:
     prefills = ldc(S, L.H_PREFILLS)
     for router in range(ldc(S, L.H_ROUTERS)):
         if i < prefills or prefills == 0:
-            stf(ledger.prefill_row(S, router, L.PRE_OPEN), i, mark)
+            stf(ledger.prefill_row(S, router, i), L.PRE_OPEN, mark)
         if i >= prefills:
-            stf(ledger.decode_row(S, router, L.DEC_OPEN), i - prefills, mark)
+            stf(ledger.decode_row(S, router, i - prefills), L.DEC_OPEN, mark)
     if i < prefills or prefills == 0:
         st(S, L.H_OPEN_PREFILLS, ld(S, L.H_OPEN_PREFILLS) + change)
     if i >= prefills:
@@ -171,13 +171,13 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
     """Decode or mixed instance d dies at t with all that it holds."""
     fresh_from = ld(e, L.E_BATCH)
     if ld(e, L.E_BUSY) != 0:
-        x = t - ld(leap_at(S, L.LEAP_START), d)
-        made = steps_within(ld(leap_at(S, L.LEAP_FIRST), d), ld(leap_at(S, L.LEAP_GROWTH), d), x)
+        x = t - ld(leap_of(S, d), L.LEAP_START)
+        made = steps_within(ld(leap_of(S, d), L.LEAP_FIRST), ld(leap_of(S, d), L.LEAP_GROWTH), x)
         if made > 0:
             advance(S, d, e, made)
         else:  # who joined with this leap has got nothing from it
             fresh_from = ld(e, L.E_OLD)
-    step, boundary = ld(leap_at(S, L.LEAP_DONE), d), ld(leap_at(S, L.LEAP_START), d)
+    step, boundary = ld(leap_of(S, d), L.LEAP_DONE), ld(leap_of(S, d), L.LEAP_START)
     while ld(e, L.E_BATCH) > 0:
         at = ld(e, L.E_BATCH) - 1
         k = ld(batch_keys(S, d), at) & L.KEY_MASK
@@ -203,7 +203,7 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
     st(e, L.E_FREE, ldc(ldc(e, L.E_SPEC), L.P_BLOCKS))
     st(e, L.E_HOLD_TIME, L.FOREVER)
     st(e, L.E_BUSY, 0)
-    st(leap_at(S, L.LEAP_STEPS), d, 0)
+    st(leap_of(S, d), L.LEAP_STEPS, 0)
     set_wake(S, ldc(S, L.H_PREFILLS) + d, L.FOREVER)
 
 
@@ -220,7 +220,7 @@ def lose_decoding(S: int, d: int, e: int, k: int, step: int, boundary: int, fres
         last = ld(s, L.SW_LAST) if generated > 0 else -1
         if generated == 0:
             st(row, L.R_FIRST_TOKEN, -1)
-        ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), L.DEC_FRESH), d, -1)
+        ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), d), L.DEC_FRESH, -1)
     st(row, L.R_MAX_STALL, stall)
     let_go(S, s, t)
     ledger.pauses(S, s, step, generated)

@@ -223,15 +223,15 @@ def first_true(b: Any, mask: Any) -> Any:
 
 
 @inline
-def first_least(words: int, count: int) -> int:
-    """Index of the smallest of `count` int64 (a multiple of eight) at an address, the lowest of several."""
+def first_least(words: int, groups: int, stride: int) -> int:
+    """Index of the smallest int64 in `groups` vectors that lie `stride` words apart, the lowest of several."""
     least = spread(_LARGEST)
-    for at in range(0, count, WIDTH):
-        least = minimum(least, load(words, at))
+    for group in range(groups):
+        least = minimum(least, load(words, group * stride))
     smallest = least_of(least)
-    at = 0
+    group = 0
     found = first_true(load(words, 0) == smallest)
     while found >= WIDTH:
-        at += WIDTH
-        found = first_true(load(words, at) == smallest)
-    return at + found
+        group += 1
+        found = first_true(load(words, group * stride) == smallest)
+    return group * WIDTH + found

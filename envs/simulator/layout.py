@@ -28,8 +28,8 @@ H_DECODES = next(_h)  # D, or M mixed instances
 H_ENGINES = next(_h)  # P + D
 H_ROUTED = next(_h)  # rows of the prefill ledger: P, or M
 H_WAKE_PAD = next(_h)  # leaves of the tree of wake-up times
-H_PRE_PAD = next(_h)  # padded lengths of the vectors
-H_DEC_PAD = next(_h)
+H_PRE_GROUPS = next(_h)  # groups of eight prefill rows, decode rows
+H_DEC_GROUPS = next(_h)
 H_ROUTERS = next(_h)
 H_MIXED = next(_h)  # 1: aggregated
 H_FIRST_PREFILL = next(_h)  # 1: the client's first token comes from prefill
@@ -86,16 +86,33 @@ H_O_SLOTS = next(_h)
 H_PHASE_STRIDE = next(_h)
 H_BATCH_STRIDE = next(_h)
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
+H_LEDGER_DECODE = next(_h)  # where its decode rows begin
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
 HEADER_WORDS = 80
 
-# --- leaps: vectors over decode instances, stride H_DEC_PAD ---------------------------------------------------
-LEAP_START, LEAP_FIRST, LEAP_GROWTH, LEAP_STEPS, LEAP_DONE, LEAP_NOW, LEAP_VECTORS = range(7)
-# start time; first step and growth (ps); planned steps; steps completed before it; steps completed at the last sync
+# --- rows by instance ------------------------------------------------------------------------------------------
+# What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of eight
+# instances is a vector, and one instance's fields lie at fixed distances from each other. Constants are these distances.
+(
+    LEAP_START,  # time at which the leap started
+    LEAP_FIRST,  # ps of its first step
+    LEAP_GROWTH,  # ps by which each further one is longer
+    LEAP_STEPS,  # planned steps
+    LEAP_DONE,  # steps completed before it
+    LEAP_NOW,  # steps completed at the last sync
+    LEAP_GROUP,
+) = range(0, 56, 8)
 
-# --- ledger, per router: vectors over prefill rows, then vectors over decode rows -----------------------------
-PRE_QUEUED, PRE_TOKENS, PRE_STRICT, PRE_OPEN, PRE_COST, PRE_VECTORS = range(6)
+(
+    PRE_QUEUED,
+    PRE_TOKENS,
+    PRE_STRICT,
+    PRE_OPEN,
+    PRE_COST,
+    PRE_GROUP,
+) = range(0, 48, 8)
+
 (
     DEC_IN_FLIGHT,
     DEC_PENDING,
@@ -111,9 +128,9 @@ PRE_QUEUED, PRE_TOKENS, PRE_STRICT, PRE_OPEN, PRE_COST, PRE_VECTORS = range(6)
     DEC_STRICT,
     DEC_OPEN,
     DEC_COST,
-    DEC_VECTORS,
-) = range(15)
-# …_OPEN: 0.0 if requests may be assigned, else +inf (float64); …_COST: scratch for the policy's scores
+    DEC_GROUP,
+) = range(0, 120, 8)
+# …_OPEN: 0.0 if requests may be assigned, else +inf (float64); …_COST: scratch for the policy's scores; …_GROUP: words
 
 # --- learner, per router: (count, sum) pairs; classes × 32 prompt buckets, then classes, then all, then regression --
 BUCKETS = 32

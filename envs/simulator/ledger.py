@@ -13,20 +13,31 @@ from . import layout as L
 from .arithmetic import steps_within_each
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
-from .slots import decode_of, leap_at, prefill_of, region, router_of, slot_at
+from .slots import decode_of, grouped, leap_of, prefill_of, region, router_of, slot_at
 
 
 @inline
-def prefill_row(S: int, router: int, vector: int) -> int:
-    """Address of a vector over prefill rows of a router's ledger."""
-    return region(S, L.H_O_LEDGER) + (router * ldc(S, L.H_LEDGER_STRIDE) + vector * ldc(S, L.H_PRE_PAD)) * 8
+def prefill_rows(S: int, router: int) -> int:
+    """Address of the prefill rows (PRE_…) of a router's ledger."""
+    return region(S, L.H_O_LEDGER) + router * ldc(S, L.H_LEDGER_STRIDE) * 8
 
 
 @inline
-def decode_row(S: int, router: int, vector: int) -> int:
-    """Address of a vector over decode rows of a router's ledger."""
-    words = router * ldc(S, L.H_LEDGER_STRIDE) + L.PRE_VECTORS * ldc(S, L.H_PRE_PAD) + vector * ldc(S, L.H_DEC_PAD)
-    return region(S, L.H_O_LEDGER) + words * 8
+def decode_rows(S: int, router: int) -> int:
+    """Address of the decode rows (DEC_…) of a router's ledger."""
+    return prefill_rows(S, router) + ldc(S, L.H_LEDGER_DECODE) * 8
+
+
+@inline
+def prefill_row(S: int, router: int, p: int) -> int:
+    """Address of the row of prefill instance p in a router's ledger."""
+    return grouped(prefill_rows(S, router), L.PRE_GROUP, p)
+
+
+@inline
+def decode_row(S: int, router: int, d: int) -> int:
+    """Address of the row of decode instance d in a router's ledger."""
+    return grouped(decode_rows(S, router), L.DEC_GROUP, d)
 
 
 @inline
@@ -36,9 +47,9 @@ def crossings_at(S: int, router: int, d: int) -> int:
 
 
 @inline
-def bump(vector: int, i: int, by: int) -> None:
-    """Adds `by` to element i of a vector."""
-    st(vector, i, ld(vector, i) + by)
+def bump(row: int, field: int, by: int) -> None:
+    """Adds `by` to a word."""
+    st(row, field, ld(row, field) + by)
 
 
 @inline
@@ -59,42 +70,44 @@ def admitted(S: int, s: int) -> None:
     place = ld32(s, L.S_PLACE)
     router, p, d, tight = router_of(place), prefill_of(place), decode_of(place), is_tight(place)
     prompt, predicted = ld32(s, L.S_PROMPT), ld32(s, L.S_PREDICTED)
-    bump(prefill_row(S, router, L.PRE_QUEUED), p, 1)
-    bump(prefill_row(S, router, L.PRE_TOKENS), p, prompt)
-    bump(prefill_row(S, router, L.PRE_STRICT), p, tight)
-    bump(decode_row(S, router, L.DEC_IN_FLIGHT), d, 1)
-    bump(decode_row(S, router, L.DEC_PENDING), d, 1)
-    bump(decode_row(S, router, L.DEC_COMMITTED), d, prompt + predicted)
-    bump(decode_row(S, router, L.DEC_OUTPUT), d, predicted)
-    bump(decode_row(S, router, L.DEC_STATIC), d, predicted)
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, prompt)
-    bump(decode_row(S, router, L.DEC_STRICT), d, tight)
+    pre, row = prefill_row(S, router, p), decode_row(S, router, d)
+    bump(pre, L.PRE_QUEUED, 1)
+    bump(pre, L.PRE_TOKENS, prompt)
+    bump(pre, L.PRE_STRICT, tight)
+    bump(row, L.DEC_IN_FLIGHT, 1)
+    bump(row, L.DEC_PENDING, 1)
+    bump(row, L.DEC_COMMITTED, prompt + predicted)
+    bump(row, L.DEC_OUTPUT, predicted)
+    bump(row, L.DEC_STATIC, predicted)
+    bump(row, L.DEC_CONTEXT, prompt)
+    bump(row, L.DEC_STRICT, tight)
 
 
 @inline
 def prefill_done(S: int, s: int) -> None:
     """Its prefill ended, well or not: it leaves the prefill row."""
     place = ld32(s, L.S_PLACE)
-    router, p = router_of(place), prefill_of(place)
-    bump(prefill_row(S, router, L.PRE_QUEUED), p, -1)
-    bump(prefill_row(S, router, L.PRE_TOKENS), p, -ld32(s, L.S_PROMPT))
-    bump(prefill_row(S, router, L.PRE_STRICT), p, -is_tight(place))
+    pre = prefill_row(S, router_of(place), prefill_of(place))
+    bump(pre, L.PRE_QUEUED, -1)
+    bump(pre, L.PRE_TOKENS, -ld32(s, L.S_PROMPT))
+    bump(pre, L.PRE_STRICT, -is_tight(place))
 
 
 @inline
 def first_token(S: int, s: int) -> None:
     """Its first token came from the decode instance: it no longer pends there."""
     place = ld32(s, L.S_PLACE)
-    bump(decode_row(S, router_of(place), L.DEC_PENDING), decode_of(place), -1)
+    row = decode_row(S, router_of(place), decode_of(place))
+    bump(row, L.DEC_PENDING, -1)
 
 
 @inline
 def token(S: int, s: int, before: int) -> None:
     """One token came out of a request that does not stream and had `before`."""
     place = ld32(s, L.S_PLACE)
-    router, d = router_of(place), decode_of(place)
-    bump(decode_row(S, router, L.DEC_STATIC), d, (before - ld32(s, L.S_PREDICTED)) >> 63)
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, 1)
+    row = decode_row(S, router_of(place), decode_of(place))
+    bump(row, L.DEC_STATIC, (before - ld32(s, L.S_PREDICTED)) >> 63)
+    bump(row, L.DEC_CONTEXT, 1)
 
 
 @inline
@@ -102,43 +115,40 @@ def streams(S: int, k: int, s: int, step: int, finish: int) -> None:
     """It gets a token with every step after `step`, the last with step `finish`."""
     place = ld32(s, L.S_PLACE)
     router, d = router_of(place), decode_of(place)
+    row = decode_row(S, router, d)
     crossing = finish - ld32(s, L.S_OUTPUT) + ld32(s, L.S_PREDICTED)
-    bump(decode_row(S, router, L.DEC_STATIC), d, -positive(crossing - step))
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, -step)
-    bump(decode_row(S, router, L.DEC_STREAMS), d, 1)
+    bump(row, L.DEC_STATIC, -positive(crossing - step))
+    bump(row, L.DEC_CONTEXT, -step)
+    bump(row, L.DEC_STREAMS, 1)
     if crossing > step:
-        count = decode_row(S, router, L.DEC_CROSS_COUNT)
-        at = ld(count, d)
+        at = ld(row, L.DEC_CROSS_COUNT)
         key = (crossing << L.KEY_SHIFT) | k
         st(crossings_at(S, router, d), at, key)
         st32(s, L.S_CROSS, at)
-        st(count, d, at + 1)
-        bump(decode_row(S, router, L.DEC_CROSS_SUM), d, crossing)
-        least = decode_row(S, router, L.DEC_CROSS_MIN)
-        st(least, d, min(ld(least, d), key))
+        st(row, L.DEC_CROSS_COUNT, at + 1)
+        bump(row, L.DEC_CROSS_SUM, crossing)
+        st(row, L.DEC_CROSS_MIN, min(ld(row, L.DEC_CROSS_MIN), key))
     else:
         st32(s, L.S_CROSS, -1)
 
 
 @inline
-def drop_crossing(S: int, s: int, router: int, d: int) -> None:
-    """Takes a stream out of the crossings, if it is still there."""
+def drop_crossing(S: int, s: int, router: int, d: int, row: int) -> None:
+    """Takes a stream out of the crossings of decode row `row`, if it is still there."""
     at = ld32(s, L.S_CROSS)
     if at >= 0:
         keys = crossings_at(S, router, d)
-        count = decode_row(S, router, L.DEC_CROSS_COUNT)
-        last = ld(count, d) - 1
+        last = ld(row, L.DEC_CROSS_COUNT) - 1
         key = ld(keys, at)
         moved = ld(keys, last)
-        least = decode_row(S, router, L.DEC_CROSS_MIN)
-        if ld(least, d) == key:
-            st(least, d, smallest_but(keys, last + 1, at))
+        if ld(row, L.DEC_CROSS_MIN) == key:
+            st(row, L.DEC_CROSS_MIN, smallest_but(keys, last + 1, at))
         st(keys, at, moved)
         st32(slot_at(S, moved & L.KEY_MASK), L.S_CROSS, at)
         st32(s, L.S_CROSS, -1)
         st(keys, last, L.FOREVER)
-        st(count, d, last)
-        bump(decode_row(S, router, L.DEC_CROSS_SUM), d, -(key >> L.KEY_SHIFT))
+        st(row, L.DEC_CROSS_COUNT, last)
+        bump(row, L.DEC_CROSS_SUM, -(key >> L.KEY_SHIFT))
 
 
 @inline
@@ -158,10 +168,11 @@ def pauses(S: int, s: int, step: int, generated: int) -> None:
     """It was preempted after `step`, with `generated` tokens out: it streams no more."""
     place = ld32(s, L.S_PLACE)
     router, d = router_of(place), decode_of(place)
-    drop_crossing(S, s, router, d)
-    bump(decode_row(S, router, L.DEC_STATIC), d, positive(ld32(s, L.S_PREDICTED) - generated))
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, step)
-    bump(decode_row(S, router, L.DEC_STREAMS), d, -1)
+    row = decode_row(S, router, d)
+    drop_crossing(S, s, router, d, row)
+    bump(row, L.DEC_STATIC, positive(ld32(s, L.S_PREDICTED) - generated))
+    bump(row, L.DEC_CONTEXT, step)
+    bump(row, L.DEC_STREAMS, -1)
 
 
 @inline
@@ -170,28 +181,29 @@ def finished(S: int, s: int, step: int) -> None:
     place = ld32(s, L.S_PLACE)
     router, d = router_of(place), decode_of(place)
     prompt, predicted = ld32(s, L.S_PROMPT), ld32(s, L.S_PREDICTED)
-    drop_crossing(S, s, router, d)
-    bump(decode_row(S, router, L.DEC_IN_FLIGHT), d, -1)
-    bump(decode_row(S, router, L.DEC_COMMITTED), d, -(prompt + predicted))
-    bump(decode_row(S, router, L.DEC_OUTPUT), d, -predicted)
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, step - prompt - ld32(s, L.S_OUTPUT))
-    bump(decode_row(S, router, L.DEC_STREAMS), d, -1)
-    bump(decode_row(S, router, L.DEC_STRICT), d, -is_tight(place))
+    row = decode_row(S, router, d)
+    drop_crossing(S, s, router, d, row)
+    bump(row, L.DEC_IN_FLIGHT, -1)
+    bump(row, L.DEC_COMMITTED, -(prompt + predicted))
+    bump(row, L.DEC_OUTPUT, -predicted)
+    bump(row, L.DEC_CONTEXT, step - prompt - ld32(s, L.S_OUTPUT))
+    bump(row, L.DEC_STREAMS, -1)
+    bump(row, L.DEC_STRICT, -is_tight(place))
 
 
 @inline
 def leaves(S: int, s: int, generated: int, pending: int) -> None:
     """It finished or failed without streaming, with `generated` tokens out; `pending`: none from the decode side."""
     place = ld32(s, L.S_PLACE)
-    router, d = router_of(place), decode_of(place)
     prompt, predicted = ld32(s, L.S_PROMPT), ld32(s, L.S_PREDICTED)
-    bump(decode_row(S, router, L.DEC_IN_FLIGHT), d, -1)
-    bump(decode_row(S, router, L.DEC_PENDING), d, -pending)
-    bump(decode_row(S, router, L.DEC_COMMITTED), d, -(prompt + predicted))
-    bump(decode_row(S, router, L.DEC_OUTPUT), d, -predicted)
-    bump(decode_row(S, router, L.DEC_STATIC), d, -positive(predicted - generated))
-    bump(decode_row(S, router, L.DEC_CONTEXT), d, -(prompt + generated))
-    bump(decode_row(S, router, L.DEC_STRICT), d, -is_tight(place))
+    row = decode_row(S, router_of(place), decode_of(place))
+    bump(row, L.DEC_IN_FLIGHT, -1)
+    bump(row, L.DEC_PENDING, -pending)
+    bump(row, L.DEC_COMMITTED, -(prompt + predicted))
+    bump(row, L.DEC_OUTPUT, -predicted)
+    bump(row, L.DEC_STATIC, -positive(predicted - generated))
+    bump(row, L.DEC_CONTEXT, -(prompt + generated))
+    bump(row, L.DEC_STRICT, -is_tight(place))
 
 
 @inline
@@ -200,21 +212,20 @@ def sync(S: int, router: int, t: int) -> None:
 
     The inverse of a leap for all instances at once; see `steps_within` for the formula.
     """
-    start, first = leap_at(S, L.LEAP_START), leap_at(S, L.LEAP_FIRST)
-    growth, steps = leap_at(S, L.LEAP_GROWTH), leap_at(S, L.LEAP_STEPS)
-    done, now = leap_at(S, L.LEAP_DONE), leap_at(S, L.LEAP_NOW)
-    pending, fresh = decode_row(S, router, L.DEC_PENDING), decode_row(S, router, L.DEC_FRESH)
-    least = decode_row(S, router, L.DEC_CROSS_MIN)
     crossed = V.spread(0)
-    for d in range(0, ldc(S, L.H_DEC_PAD), L.LANES):
-        made = steps_within_each(V.load(first, d), V.load(growth, d), t - V.load(start, d))
-        made = V.minimum(made, V.load(steps, d))
-        step = V.load(done, d) + made
-        V.store(now, d, step)
-        settled = V.load(fresh, d) & (0 - V.ones(made > 0))  # their leap has made a step
-        V.store(pending, d, V.load(pending, d) - settled)
-        V.store(fresh, d, V.load(fresh, d) - settled)
-        crossed = crossed | ((V.load(least, d) >> L.KEY_SHIFT) - step)
+    leaps, rows = region(S, L.H_O_LEAP), decode_rows(S, router)
+    for _ in range(ldc(S, L.H_DEC_GROUPS)):
+        passed = t - V.load(leaps, L.LEAP_START)
+        made = steps_within_each(V.load(leaps, L.LEAP_FIRST), V.load(leaps, L.LEAP_GROWTH), passed)
+        made = V.minimum(made, V.load(leaps, L.LEAP_STEPS))
+        step = V.load(leaps, L.LEAP_DONE) + made
+        V.store(leaps, L.LEAP_NOW, step)
+        settled = V.load(rows, L.DEC_FRESH) & (0 - V.ones(made > 0))  # their leap has made a step
+        V.store(rows, L.DEC_PENDING, V.load(rows, L.DEC_PENDING) - settled)
+        V.store(rows, L.DEC_FRESH, V.load(rows, L.DEC_FRESH) - settled)
+        crossed = crossed | ((V.load(rows, L.DEC_CROSS_MIN) >> L.KEY_SHIFT) - step)
+        leaps += L.LEAP_GROUP * 8
+        rows += L.DEC_GROUP * 8
     if V.any_bits(crossed) < 0:
         drop_crossed(S, router)
 
@@ -222,22 +233,21 @@ def sync(S: int, router: int, t: int) -> None:
 @rare
 def drop_crossed(S: int, router: int) -> None:
     """Drops the streams that have passed their predicted length."""
-    now, least = leap_at(S, L.LEAP_NOW), decode_row(S, router, L.DEC_CROSS_MIN)
     for d in range(ldc(S, L.H_DECODES)):
-        while (ld(least, d) >> L.KEY_SHIFT) < ld(now, d):
-            drop_crossing(S, slot_at(S, ld(least, d) & L.KEY_MASK), router, d)
+        row = decode_row(S, router, d)
+        now = ld(leap_of(S, d), L.LEAP_NOW)
+        while (ld(row, L.DEC_CROSS_MIN) >> L.KEY_SHIFT) < now:
+            drop_crossing(S, slot_at(S, ld(row, L.DEC_CROSS_MIN) & L.KEY_MASK), router, d, row)
 
 
 @inline
-def remaining_output(S: int, router: int, d: int) -> int:
-    """Σ max(0, ô − g) over a router's requests on decode instance d, at the last sync."""
-    streaming = ld(decode_row(S, router, L.DEC_CROSS_SUM), d)
-    streaming -= ld(leap_at(S, L.LEAP_NOW), d) * ld(decode_row(S, router, L.DEC_CROSS_COUNT), d)
-    return ld(decode_row(S, router, L.DEC_STATIC), d) + streaming
+def remaining_output(S: int, d: int, row: int) -> int:
+    """Σ max(0, ô − g) over a router's requests on decode instance d (its ledger row), at the last sync."""
+    streaming = ld(row, L.DEC_CROSS_SUM) - ld(leap_of(S, d), L.LEAP_NOW) * ld(row, L.DEC_CROSS_COUNT)
+    return ld(row, L.DEC_STATIC) + streaming
 
 
 @inline
-def context(S: int, router: int, d: int) -> int:
-    """Σ (prompt + g) over a router's requests on decode instance d, at the last sync."""
-    streaming = ld(leap_at(S, L.LEAP_NOW), d) * ld(decode_row(S, router, L.DEC_STREAMS), d)
-    return ld(decode_row(S, router, L.DEC_CONTEXT), d) + streaming
+def context(S: int, d: int, row: int) -> int:
+    """Σ (prompt + g) over a router's requests on decode instance d (its ledger row), at the last sync."""
+    return ld(row, L.DEC_CONTEXT) + ld(leap_of(S, d), L.LEAP_NOW) * ld(row, L.DEC_STREAMS)

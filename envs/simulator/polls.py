@@ -10,7 +10,7 @@ from . import layout as L
 from .arithmetic import rarely, steps_within
 from .compile import inline
 from .memory import ld, ld32, ldc, st
-from .slots import blocks_of, leap_at, phases_at, slot_at, whole_blocks
+from .slots import blocks_of, leap_of, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -48,7 +48,7 @@ def poll(S: int, i: int, e: int, tick: int) -> None:
     elif ld(e, L.E_BUSY) != 0:
         d = i - prefills
         made = growth_passes_before(S, d, tick)
-        step = ld(leap_at(S, L.LEAP_DONE), d) + 1
+        step = ld(leap_of(S, d), L.LEAP_DONE) + 1
         used += growth_between(S, d, ld(e, L.E_BATCH), step, step + made)
     st(e, L.E_POLL_USED, used)
     st(e, L.E_POLL_RUNNING, ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED))
@@ -58,11 +58,11 @@ def poll(S: int, i: int, e: int, tick: int) -> None:
 @inline
 def growth_passes_before(S: int, d: int, t: int) -> int:
     """Inner boundaries of the leap of instance d that lie before t (each allots blocks)."""
-    x = t - 1 - ld(leap_at(S, L.LEAP_START), d)
+    x = t - 1 - ld(leap_of(S, d), L.LEAP_START)
     if x < 0:
         return 0
-    made = steps_within(ld(leap_at(S, L.LEAP_FIRST), d), ld(leap_at(S, L.LEAP_GROWTH), d), x)
-    return min(made, ld(leap_at(S, L.LEAP_STEPS), d) - 1)
+    made = steps_within(ld(leap_of(S, d), L.LEAP_FIRST), ld(leap_of(S, d), L.LEAP_GROWTH), x)
+    return min(made, ld(leap_of(S, d), L.LEAP_STEPS) - 1)
 
 
 @inline

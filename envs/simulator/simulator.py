@@ -77,8 +77,8 @@ class Simulator:
         load_trace(self._block, trace, predicted, learns)
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
-        pads = int(self._block[L.H_PRE_PAD]), int(self._block[L.H_DEC_PAD])
-        self._constants = None if constants is None else packed(constants, *pads)
+        groups = int(self._block[L.H_PRE_GROUPS])
+        self._constants = None if constants is None else packed(constants, groups)
         if self._constants is not None:
             self._block[L.H_CONSTANTS] = self._constants.ctypes.data
         self._decisions: npt.NDArray[Any] | None = None

@@ -51,9 +51,15 @@ def engine_at(S: int, i: int) -> int:
 
 
 @inline
-def leap_at(S: int, vector: int) -> int:
-    """Address of a leap vector over the decode instances."""
-    return region(S, L.H_O_LEAP) + vector * ldc(S, L.H_DEC_PAD) * 8
+def grouped(base: int, group: int, i: int) -> int:
+    """Address of instance i's first word in rows grouped by eight, `group` words a group."""
+    return base + ((i >> 3) * group + (i & 7)) * 8
+
+
+@inline
+def leap_of(S: int, d: int) -> int:
+    """Address of the leap (LEAP_…) of decode instance d."""
+    return grouped(region(S, L.H_O_LEAP), L.LEAP_GROUP, d)
 
 
 @inline

@@ -91,14 +91,14 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
     decoders = engines[prefills:]
     block_size = engines[0].block_size
     routed = prefills or decodes
-    pre_pad, dec_pad = _padded(routed), _padded(decodes)
+    pre_groups, dec_groups = _padded(routed) // L.LANES, _padded(decodes) // L.LANES
     leaves = 1 << (len(engines) - 1).bit_length()
     phase_stride = _padded(block_size)
     batch_stride = _padded(max(e.max_num_seqs for e in decoders))
-    ledger_stride = L.PRE_VECTORS * pre_pad + L.DEC_VECTORS * dec_pad
+    ledger_stride = L.PRE_GROUP * pre_groups + L.DEC_GROUP * dec_groups
     sizes = {
         L.H_O_WAKE: 4 * leaves,
-        L.H_O_LEAP: L.LEAP_VECTORS * dec_pad,
+        L.H_O_LEAP: L.LEAP_GROUP * dec_groups,
         L.H_O_LEDGER: ledger_stride * cluster.routers,
         L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
         L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
@@ -121,8 +121,9 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_ENGINES: len(engines),
         L.H_ROUTED: routed,
         L.H_WAKE_PAD: leaves,
-        L.H_PRE_PAD: pre_pad,
-        L.H_DEC_PAD: dec_pad,
+        L.H_PRE_GROUPS: pre_groups,
+        L.H_DEC_GROUPS: dec_groups,
+        L.H_LEDGER_DECODE: L.PRE_GROUP * pre_groups,
         L.H_PHASE_STRIDE: phase_stride,
         L.H_BATCH_STRIDE: batch_stride,
         L.H_LEDGER_STRIDE: ledger_stride,
@@ -148,7 +149,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_T_LATENCY: tables.latency.ctypes.data,
     }
     block[list(header)] = list(header.values())
-    _reset_vectors(block, offsets, pre_pad, dec_pad, routed, decodes)
+    _reset_rows(block, offsets, routed, decodes)
     rows = block[offsets[L.H_O_ENGINES] :][: L.ENGINE_WORDS * len(engines)].reshape(-1, L.ENGINE_WORDS)
     for i, row in enumerate(rows):
         row[L.E_SPEC] = tables.specs[i].ctypes.data
@@ -161,24 +162,23 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
     return block
 
 
-def _reset_vectors(
-    block: Words, offsets: dict[int, int], pre_pad: int, dec_pad: int, routed: int, decodes: int
-) -> None:
+def _reset_rows(block: Words, offsets: dict[int, int], routed: int, decodes: int) -> None:
     leaves = int(block[L.H_WAKE_PAD])
     tree = block[offsets[L.H_O_WAKE] :][: 4 * leaves].reshape(2, -1)
     tree[0] = L.FOREVER
     tree[1, leaves:] = np.arange(leaves)
-    leap = block[offsets[L.H_O_LEAP] :][: L.LEAP_VECTORS * dec_pad].reshape(-1, dec_pad)
-    leap[L.LEAP_FIRST] = 1 << 62
+    leaps = block[offsets[L.H_O_LEAP] : offsets[L.H_O_LEDGER]].reshape(-1, L.LEAP_GROUP // L.LANES, L.LANES)
+    leaps[:, L.LEAP_FIRST // L.LANES] = 1 << 62
     closed = np.array(np.inf).view(np.int64)
-    stride = L.PRE_VECTORS * pre_pad + L.DEC_VECTORS * dec_pad
+    stride, decode_at = int(block[L.H_LEDGER_STRIDE]), int(block[L.H_LEDGER_DECODE])
     for router in range(int(block[L.H_ROUTERS])):
         ledger = block[offsets[L.H_O_LEDGER] + router * stride :][:stride]
-        prefill = ledger[: L.PRE_VECTORS * pre_pad].reshape(-1, pre_pad)
-        decode = ledger[L.PRE_VECTORS * pre_pad :].reshape(-1, dec_pad)
-        prefill[L.PRE_OPEN, routed:] = closed
-        decode[L.DEC_OPEN, decodes:] = closed
-        decode[L.DEC_CROSS_MIN] = L.FOREVER
+        prefill = ledger[:decode_at].reshape(-1, L.PRE_GROUP // L.LANES, L.LANES)
+        decode = ledger[decode_at:].reshape(-1, L.DEC_GROUP // L.LANES, L.LANES)
+        decode[:, L.DEC_CROSS_MIN // L.LANES] = L.FOREVER
+        for rows, field, count in ((prefill, L.PRE_OPEN, routed), (decode, L.DEC_OPEN, decodes)):
+            for i in range(count, rows.shape[0] * L.LANES):  # the padding of the last group
+                rows[i // L.LANES, field // L.LANES, i % L.LANES] = closed
     batches = block[offsets[L.H_O_BATCH] : offsets[L.H_O_CROSS]].reshape(decodes, 2, -1)
     batches[:, 0] = L.FOREVER
     block[offsets[L.H_O_CROSS] : int(block[L.H_O_SLOTS])] = L.FOREVER

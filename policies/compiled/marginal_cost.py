@@ -17,9 +17,9 @@ from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
 from ...envs.simulator.memory import ld, ld32, ldc, ldcf, ldf, st, stf
-from ...envs.simulator.slots import leap_at, slot_at
+from ...envs.simulator.slots import grouped, region, slot_at
 from .baselines import WORD_RANDOM
-from .scores import CLOSED, better_of_two, open_count, rows
+from .scores import CLOSED, better_of_two, cheapest_decode, cheapest_prefill, open_count, value
 
 PARAMETERS = ("w_b", "w_s", "w_q", "rho", "sigma_tight", "sigma_loose", "single", "committed", "sample", "guard")
 """Order in the parameter vector; `single`, `committed` 0 or 1, `sample` 0 (all) or 2, `guard` ≥ 1 or +inf."""
@@ -28,26 +28,25 @@ PARAMETERS = ("w_b", "w_s", "w_q", "rho", "sigma_tight", "sigma_loose", "single"
 @inline
 def marginal_cost(S: int, router: int, state: int, parameters: int) -> tuple[int, int, float]:
     """Least marginal cost in each pool; of a mixed instance the sum of both."""
-    pre_marks, pre_costs, dec_marks, dec_costs = rows(S, router)
     s = slot_at(S, ld(S, L.H_PENDING))
     price_prefill(S, router, s, parameters)
     price_decode(S, router, s, parameters)
-    prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
     if ldc(S, L.H_MIXED) != 0:
-        for m in range(decodes):
-            total = ldf(pre_costs, m) + ldf(dec_costs, m)
-            stf(dec_costs, m, total)
-        d, probability = cheapest(
-            S, dec_costs, dec_marks, ledger.decode_row(S, router, L.DEC_IN_FLIGHT), decodes, state, parameters
-        )
+        add_prefill_costs(S, router)
+        d, probability = pick_decode(S, router, state, parameters)
         return d, d, probability
-    p, chance = cheapest(
-        S, pre_costs, pre_marks, ledger.prefill_row(S, router, L.PRE_QUEUED), prefills, state, parameters
-    )
-    d, probability = cheapest(
-        S, dec_costs, dec_marks, ledger.decode_row(S, router, L.DEC_IN_FLIGHT), decodes, state, parameters
-    )
+    p, chance = pick_prefill(S, router, state, parameters)
+    d, probability = pick_decode(S, router, state, parameters)
     return p, d, probability * chance
+
+
+@inline
+def add_prefill_costs(S: int, router: int) -> None:
+    """A mixed instance costs what it costs in both stages."""
+    prefill, decode = ledger.prefill_rows(S, router), ledger.decode_rows(S, router)
+    for m in range(ldc(S, L.H_DECODES)):
+        row = grouped(decode, L.DEC_GROUP, m)
+        stf(row, L.DEC_COST, ldf(grouped(prefill, L.PRE_GROUP, m), L.PRE_COST) + ldf(row, L.DEC_COST))
 
 
 @inline
@@ -62,16 +61,15 @@ def price_prefill(S: int, router: int, s: int, parameters: int) -> None:
     prompt = np.float64(ld32(s, L.S_PROMPT))
     weight = sigma(s, parameters)
     w_b, w_s, w_q, rho = ldcf(parameters, 0), ldcf(parameters, 1), ldcf(parameters, 2), ldcf(parameters, 3)
-    costs = ledger.prefill_row(S, router, L.PRE_COST)
-    marks = ledger.prefill_row(S, router, L.PRE_OPEN)
-    queued, tokens = ledger.prefill_row(S, router, L.PRE_QUEUED), ledger.prefill_row(S, router, L.PRE_TOKENS)
-    taus, capacities = C.prefill_constant(S, C.C_TAU_PREFILL), C.prefill_constant(S, C.C_PREFILL_CAPACITY)
-    for i in range(0, ldc(S, L.H_PRE_PAD), L.LANES):
-        tau, work = V.load_floats(taus, i), V.to_floats(V.load(tokens, i))
-        pressure = (work + prompt) / V.load_floats(capacities, i)
+    rows, constants = ledger.prefill_rows(S, router), C.prefill_constants(S)
+    for _ in range(ldc(S, L.H_PRE_GROUPS)):
+        tau, work = V.load_floats(constants, C.C_TAU_PREFILL), V.to_floats(V.load(rows, L.PRE_TOKENS))
+        pressure = (work + prompt) / V.load_floats(constants, C.C_PREFILL_CAPACITY)
         cost = work * tau * w_b * weight + tau * prompt * w_s * (pressure * rho + 1.0) * weight
-        cost = cost + V.to_floats(V.load(queued, i)) * w_q
-        V.store_floats(costs, i, cost + V.load_floats(marks, i))
+        cost = cost + V.to_floats(V.load(rows, L.PRE_QUEUED)) * w_q
+        V.store_floats(rows, L.PRE_COST, cost + V.load_floats(rows, L.PRE_OPEN))
+        rows += L.PRE_GROUP * 8
+        constants += C.C_PREFILL_GROUP * 8
 
 
 @inline
@@ -81,49 +79,55 @@ def price_decode(S: int, router: int, s: int, parameters: int) -> None:
     weight = sigma(s, parameters)
     w_b, w_s, w_q, rho = ldcf(parameters, 0), ldcf(parameters, 1), ldcf(parameters, 2), ldcf(parameters, 3)
     single, all_output = ldcf(parameters, 6) != 0.0, ldcf(parameters, 7) != 0.0
-    costs = ledger.decode_row(S, router, L.DEC_COST)
-    marks = ledger.decode_row(S, router, L.DEC_OPEN)
-    in_flight, committed = (
-        ledger.decode_row(S, router, L.DEC_IN_FLIGHT),
-        ledger.decode_row(S, router, L.DEC_COMMITTED),
-    )
     # backlog = static + crossing sum − step · crossing count, or simply the committed output
-    still = ledger.decode_row(S, router, L.DEC_OUTPUT if all_output else L.DEC_STATIC)
-    sums, counts = ledger.decode_row(S, router, L.DEC_CROSS_SUM), ledger.decode_row(S, router, L.DEC_CROSS_COUNT)
-    now = leap_at(S, L.LEAP_NOW)
+    still = L.DEC_OUTPUT if all_output else L.DEC_STATIC
     streaming = 0 if all_output else 1
-    taus = C.decode_constant(S, C.C_TAU_SINGLE if single else C.C_TAU_DECODE)
-    capacities = C.decode_constant(S, C.C_DECODE_CAPACITY)
-    for i in range(0, ldc(S, L.H_DEC_PAD), L.LANES):
-        tau = V.load_floats(taus, i)
-        output = V.load(still, i) + (V.load(sums, i) - V.load(now, i) * V.load(counts, i)) * streaming
-        pressure = (V.to_floats(V.load(committed, i)) + (prompt + predicted)) / V.load_floats(capacities, i)
-        cost = V.to_floats(output) * tau * w_b * weight + tau * predicted * w_s * (pressure * rho + 1.0) * weight
-        cost = cost + V.to_floats(V.load(in_flight, i)) * w_q
-        V.store_floats(costs, i, cost + V.load_floats(marks, i))
+    clock = C.C_TAU_SINGLE if single else C.C_TAU_DECODE
+    rows, leaps, constants = ledger.decode_rows(S, router), region(S, L.H_O_LEAP), C.decode_constants(S)
+    for _ in range(ldc(S, L.H_DEC_GROUPS)):
+        tau = V.load_floats(constants, clock)
+        crossing = V.load(rows, L.DEC_CROSS_SUM) - V.load(leaps, L.LEAP_NOW) * V.load(rows, L.DEC_CROSS_COUNT)
+        output = V.to_floats(V.load(rows, still) + crossing * streaming)
+        committed = V.to_floats(V.load(rows, L.DEC_COMMITTED)) + (prompt + predicted)
+        pressure = committed / V.load_floats(constants, C.C_DECODE_CAPACITY)
+        cost = output * tau * w_b * weight + tau * predicted * w_s * (pressure * rho + 1.0) * weight
+        cost = cost + V.to_floats(V.load(rows, L.DEC_IN_FLIGHT)) * w_q
+        V.store_floats(rows, L.DEC_COST, cost + V.load_floats(rows, L.DEC_OPEN))
+        rows += L.DEC_GROUP * 8
+        leaps += L.LEAP_GROUP * 8
+        constants += C.C_DECODE_GROUP * 8
 
 
 @inline
-def cheapest(
-    S: int, costs: int, marks: int, queue: int, n: int, state: int, parameters: int
-) -> tuple[int, float]:
-    """The least cost, within what the admission guard and the sampling leave."""
-    guard = ldcf(parameters, 9)
-    if guard < np.inf:
-        guard_against_crowding(costs, marks, queue, n, guard)
+def pick_prefill(S: int, router: int, state: int, parameters: int) -> tuple[int, float]:
+    """The least cost in the prefill pool, within what the admission guard and the sampling leave."""
+    rows, n = ledger.prefill_rows(S, router), ldc(S, L.H_PREFILLS)
+    if ldcf(parameters, 9) < np.inf:
+        guard_pool(rows, L.PRE_GROUP, L.PRE_OPEN, L.PRE_COST, L.PRE_QUEUED, n, ldcf(parameters, 9))
     if ldcf(parameters, 8) != 0.0:
-        return better_of_two(costs, marks, n, state + 8 * WORD_RANDOM)
-    return V.first_least(costs, (n + L.LANES - 1) & -L.LANES), 1.0
+        return better_of_two(rows, L.PRE_GROUP, L.PRE_OPEN, L.PRE_COST, n, state + 8 * WORD_RANDOM)
+    return cheapest_prefill(rows, ldc(S, L.H_PRE_GROUPS)), 1.0
 
 
 @inline
-def guard_against_crowding(costs: int, marks: int, queue: int, n: int, guard: float) -> None:
+def pick_decode(S: int, router: int, state: int, parameters: int) -> tuple[int, float]:
+    """The least cost in the decode (or mixed) pool, likewise."""
+    rows, n = ledger.decode_rows(S, router), ldc(S, L.H_DECODES)
+    if ldcf(parameters, 9) < np.inf:
+        guard_pool(rows, L.DEC_GROUP, L.DEC_OPEN, L.DEC_COST, L.DEC_IN_FLIGHT, n, ldcf(parameters, 9))
+    if ldcf(parameters, 8) != 0.0:
+        return better_of_two(rows, L.DEC_GROUP, L.DEC_OPEN, L.DEC_COST, n, state + 8 * WORD_RANDOM)
+    return cheapest_decode(rows, ldc(S, L.H_DEC_GROUPS)), 1.0
+
+
+@inline
+def guard_pool(rows: int, group: int, mark: int, cost: int, queue: int, n: int, guard: float) -> None:
     """Rules out instances with more than guard · (1 + mean) requests; with guard ≥ 1 the emptiest always remains."""
     total = 0
     for i in range(n):
-        if ld(marks, i) == 0:
-            total += ld(queue, i)
-    limit = guard * (1.0 + total / np.float64(open_count(marks, n)))
+        if value(rows, group, mark, i) == 0:
+            total += value(rows, group, queue, i)
+    limit = guard * (1.0 + total / np.float64(open_count(rows, group, mark, n)))
     for i in range(n):
-        if np.float64(ld(queue, i)) > limit:
-            st(costs, i, CLOSED)
+        if np.float64(value(rows, group, queue, i)) > limit:
+            st(grouped(rows, group, i), cost, CLOSED)

@@ -2,6 +2,8 @@
 
 Costs are kept as int64: counts as they are, float64 costs by their bits (which order like the floats, being ≥ 0). An
 instance that may not be assigned is marked +inf, whose bits are above every count and every finite cost.
+
+A pool is known by the address of its ledger rows; its size, its fields and the words of its groups differ by stage.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ import numpy as np
 
 from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
-from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
 from ...envs.simulator.memory import ld
+from ...envs.simulator.slots import grouped
 from .randomness import below
 
 CLOSED = 0x7FF0000000000000
@@ -20,36 +22,48 @@ CLOSED = 0x7FF0000000000000
 
 
 @inline
-def least_between(costs: int, low: int, high: int) -> int:
-    """Index of the smallest cost in [low, high), the lowest of several."""
-    found, smallest = low, ld(costs, low)
+def value(rows: int, group: int, field: int, i: int) -> int:
+    """A field of instance i."""
+    return ld(grouped(rows, group, i), field)
+
+
+@inline
+def cheapest_prefill(rows: int, groups: int) -> int:
+    """The prefill instance of least cost."""
+    return V.first_least(rows + L.PRE_COST * 8, groups, L.PRE_GROUP)
+
+
+@inline
+def cheapest_decode(rows: int, groups: int) -> int:
+    """The decode instance of least cost."""
+    return V.first_least(rows + L.DEC_COST * 8, groups, L.DEC_GROUP)
+
+
+@inline
+def cheapest_between(rows: int, low: int, high: int) -> int:
+    """The decode instance of least cost in [low, high)."""
+    found, smallest = low, value(rows, L.DEC_GROUP, L.DEC_COST, low)
     for i in range(low + 1, high):
-        if ld(costs, i) < smallest:
-            found, smallest = i, ld(costs, i)
+        cost = value(rows, L.DEC_GROUP, L.DEC_COST, i)
+        if cost < smallest:
+            found, smallest = i, cost
     return found
 
 
 @inline
-def mask_counts(costs: int, counts: int, marks: int, n: int) -> None:
-    """Costs that are counts."""
-    for i in range(0, n, L.LANES):
-        V.store(costs, i, V.load(counts, i) | V.load(marks, i))
-
-
-@inline
-def open_count(marks: int, n: int) -> int:
+def open_count(rows: int, group: int, mark: int, n: int) -> int:
     """How many instances may be assigned."""
     count = 0
     for i in range(n):
-        count += np.int64(ld(marks, i) == 0)
+        count += np.int64(value(rows, group, mark, i) == 0)
     return count
 
 
 @inline
-def nth_open(marks: int, n: int, nth: int) -> int:
+def nth_open(rows: int, group: int, mark: int, n: int, nth: int) -> int:
     """The nth instance (from 0) that may be assigned."""
     for i in range(n):
-        if ld(marks, i) == 0:
+        if value(rows, group, mark, i) == 0:
             if nth == 0:
                 return i
             nth -= 1
@@ -57,38 +71,30 @@ def nth_open(marks: int, n: int, nth: int) -> int:
 
 
 @inline
-def any_of(marks: int, n: int, rng: int) -> int:
+def any_of(rows: int, group: int, mark: int, n: int, rng: int) -> int:
     """One open instance, each equally likely."""
-    return nth_open(marks, n, below(rng, open_count(marks, n)))
+    return nth_open(rows, group, mark, n, below(rng, open_count(rows, group, mark, n)))
 
 
 @inline
-def better_of_two(costs: int, marks: int, n: int, rng: int) -> tuple[int, float]:
+def better_of_two(rows: int, group: int, mark: int, cost: int, n: int, rng: int) -> tuple[int, float]:
     """The cheaper of two different open instances drawn at random, and the probability of that outcome.
 
     An instance wins with as many of the C(m, 2) pairs as there are open ones that it beats.
     """
-    m = open_count(marks, n)
+    m = open_count(rows, group, mark, n)
     if m == 1:
-        return nth_open(marks, n, 0), 1.0
+        return nth_open(rows, group, mark, n, 0), 1.0
     first = below(rng, m)
     second = below(rng, m - 1)
     second += np.int64(second >= first)
-    a, b = nth_open(marks, n, min(first, second)), nth_open(marks, n, max(first, second))
-    winner = b if ld(costs, b) < ld(costs, a) else a
+    a = nth_open(rows, group, mark, n, min(first, second))
+    b = nth_open(rows, group, mark, n, max(first, second))
+    winner = b if value(rows, group, cost, b) < value(rows, group, cost, a) else a
+    least = value(rows, group, cost, winner)
     beaten = 0
     for i in range(n):
-        worse = ld(costs, i) > ld(costs, winner) or (ld(costs, i) == ld(costs, winner) and i > winner)
-        beaten += np.int64(worse and ld(marks, i) == 0)
+        other = value(rows, group, cost, i)
+        worse = other > least or (other == least and i > winner)
+        beaten += np.int64(worse and value(rows, group, mark, i) == 0)
     return winner, beaten * 2.0 / (m * (m - 1.0))
-
-
-@inline
-def rows(S: int, router: int) -> tuple[int, int, int, int]:
-    """Addresses of the marks and the scratch costs: prefill marks, prefill costs, decode marks, decode costs."""
-    return (
-        ledger.prefill_row(S, router, L.PRE_OPEN),
-        ledger.prefill_row(S, router, L.PRE_COST),
-        ledger.decode_row(S, router, L.DEC_OPEN),
-        ledger.decode_row(S, router, L.DEC_COST),
-    )

@@ -55,7 +55,7 @@ def happen(S: int, event: int, k: int, a: int, b: int) -> None:
 @numba.njit
 def joined_with_the_leap(S: int, router: int, d: int) -> None:
     """A stream whose first token comes with the first step of the leap that starts now."""
-    ledger.bump(ledger.decode_row(S, router, L.DEC_FRESH), d, 1)
+    ledger.bump(ledger.decode_row(S, router, d), L.DEC_FRESH, 1)
 
 
 @numba.njit
@@ -63,16 +63,17 @@ def look(S: int, router: int, out: int) -> None:
     """Writes the ledger's columns: three per prefill row, then seven per decode row."""
     at = 0
     for p in range(PREFILLS):
-        for vector in (L.PRE_QUEUED, L.PRE_TOKENS, L.PRE_STRICT):
-            store(out, at, ld(ledger.prefill_row(S, router, vector), p))
+        for column in (L.PRE_QUEUED, L.PRE_TOKENS, L.PRE_STRICT):
+            store(out, at, ld(ledger.prefill_row(S, router, p), column))
             at += 1
     for d in range(DECODES):
-        for vector in (L.DEC_IN_FLIGHT, L.DEC_PENDING, L.DEC_COMMITTED, L.DEC_OUTPUT):
-            store(out, at, ld(ledger.decode_row(S, router, vector), d))
+        row = ledger.decode_row(S, router, d)
+        for column in (L.DEC_IN_FLIGHT, L.DEC_PENDING, L.DEC_COMMITTED, L.DEC_OUTPUT):
+            store(out, at, ld(row, column))
             at += 1
-        store(out, at, ledger.remaining_output(S, router, d))
-        store(out, at + 1, ledger.context(S, router, d))
-        store(out, at + 2, ld(ledger.decode_row(S, router, L.DEC_STRICT), d))
+        store(out, at, ledger.remaining_output(S, d, row))
+        store(out, at + 1, ledger.context(S, d, row))
+        store(out, at + 2, ld(row, L.DEC_STRICT))
         at += 3
 
 
@@ -138,7 +139,7 @@ class Story:
         happen(self.address, event, k, a, b)
 
     def leap_cell(self, vector: int, d: int) -> int:
-        return int(self.block[L.H_O_LEAP]) + vector * int(self.block[L.H_DEC_PAD]) + d
+        return int(self.block[L.H_O_LEAP]) + d // 8 * L.LEAP_GROUP + vector + d % 8
 
     # --- events -------------------------------------------------------------------------------------
 
