@@ -44,8 +44,8 @@ def measure(
 
     Returns:
         `clone/300`, a copy into an existing block inside compiled code; `clone/300/snapshot` and
-        `clone/300/restore`, the methods of `Simulator`; `clone/300/python`, `Simulator.clone`, which also copies
-        the records and decisions of the whole trace; µs.
+        `clone/300/restore`, the methods of `Simulator`; `clone/300/python`, `Simulator.clone`, which also
+        copies the records and decisions of the whole trace; µs.
 
     Raises:
         ValueError: so many requests are never in flight, or a count is below 1.
@@ -56,26 +56,30 @@ def measure(
     say(f"{name}: looking for a state with {in_flight} requests in flight")
     simulator = loaded_simulator(rate, in_flight, seed)
     twin, kept = simulator.clone(), simulator.snapshot()
-    calls = max(1, times // 100)
-    ways: dict[str, tuple[Callable[[], object], int]] = {
-        name: (lambda: entries.clone_into(simulator.address, twin.address, times), times),
-        f"{name}/snapshot": (lambda: [simulator.snapshot() for _ in range(calls)], calls),
-        f"{name}/restore": (lambda: [simulator.restore(kept) for _ in range(calls)], calls),
-        f"{name}/python": (lambda: [simulator.clone() for _ in range(calls)], calls),
+    few = max(1, times // 100)
+    ways: dict[str, tuple[Callable[[], object], int, int]] = {
+        name: (lambda: entries.clone_into(simulator.address, twin.address, times), 1, times),
+        f"{name}/snapshot": (simulator.snapshot, few, few),
+        f"{name}/restore": (lambda: simulator.restore(kept), few, few),
+        f"{name}/python": (simulator.clone, few, few),
     }
     results = []
     about = {"in_flight": simulator.in_flight, "trace": len(simulator.trace), "rate": rate}
     with pinned():
         entries.clone_into(simulator.address, twin.address, 1)  # Compiles, or loads from the cache.
-        for key, (copy, count) in ways.items():
+        for key, (function, calls, copies) in ways.items():
             say(key)
-            spent = []
-            for _ in range(repeats):
-                started = perf_counter_ns()
-                copy()
-                spent.append((perf_counter_ns() - started) / 1e3 / count)
+            spent = [microseconds(function, calls) / copies for _ in range(repeats)]
             results.append(Result.of(key, "µs", spent, **about))
     return results
+
+
+def microseconds(function: Callable[[], object], calls: int) -> float:
+    """How long some calls take together."""
+    started = perf_counter_ns()
+    for _ in range(calls):
+        function()
+    return (perf_counter_ns() - started) / 1e3
 
 
 def loaded_simulator(rate: float, in_flight: int, seed: int) -> Simulator:

@@ -247,10 +247,10 @@ def _show(context: typer.Context, results: Sequence[Result], as_json: bool, base
     from .table import load_table, results_table
 
     console = Console(highlight=False)
-    console.print(results_table(report))
-    load = load_table(report)
-    if load is not None:
-        console.print(load)
+    for table in (results_table(report), load_table(report)):
+        if table is not None:
+            console.print(table)
+            console.print()
     console.print(f"on {report.machine}", soft_wrap=True)
     if baseline is not None:
         console.print(f"baseline: {baseline.machine}", soft_wrap=True)

@@ -34,13 +34,13 @@ class Result(BaseModel):
     min: float
     max: float
     repeats: int
-    details: dict[str, float] = {}
+    details: dict[str, int | float] = {}
     command: str = ""
     baseline: float | None = None
     gain: float | None = None
 
     @classmethod
-    def of(cls, name: str, unit: str, values: Sequence[float], **details: float) -> Result:
+    def of(cls, name: str, unit: str, values: Sequence[float], **details: int | float) -> Result:
         """The result of some repeats.
 
         Args:

@@ -66,7 +66,7 @@ def short(value: float) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("benchmark", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

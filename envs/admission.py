@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ class Admission:
         aggregated: the instances are mixed: both views have M rows, and the choice is one index.
         constants: the router's constants per instance, or None.
         address: state block behind the views, for compiled policies; valid until the request is sent.
+        owner: keeps that block alive.
     """
 
     index: int
@@ -46,6 +47,7 @@ class Admission:
     aggregated: bool
     constants: RouterConstants | None
     address: int
+    owner: Any = None
 
 
 class Router(Protocol):

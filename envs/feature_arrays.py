@@ -176,29 +176,28 @@ class FeatureArrays:
         return found | {"prefill": prefill, "decode": self.decode(admission.decode, moments)}
 
     def of_decisions(
-        self, decisions: npt.NDArray[Any], pairs: npt.NDArray[Any], trace: Trace, routers: int = 1
+        self, decisions: npt.NDArray[Any], trace: Trace, routers: int = 1
     ) -> dict[str, Float32s]:
         """All features of the chosen pair of each decision of a log, without the axis of instances.
 
         Args:
             decisions: (n,) dtype DECISION.
-            pairs: (n,) with fields `prefill` and `decode`, such as `records[decisions["request"]]`.
             trace: what was routed.
             routers: of the cluster.
 
         Raises:
-            ValueError: an index of `pairs` is outside its pool.
+            ValueError: the log is of another cluster: a chosen instance is outside its pool.
         """
         moments = Moments.of_decisions(decisions, trace, routers)
         c = _Columns.of(moments, axes=0)
         first = [decisions[f"prefill_{name}"].astype(np.float64) for name in PREFILL_VIEW]
         view = [decisions[f"decode_{name}"].astype(np.float64) for name in DECODE_VIEW]
         found = {"request": self.request(moments)}
-        about = _chosen(self._decode, "decode", pairs)
+        about = _chosen(self._decode, "decode", decisions)
         if self.aggregated:
             row = F.mixed_row(first, view, c.prompt, c.predicted, c.ttft, c.tpot, c.age, about)
             return found | {"mixed": _scaled(row, F.MIXED)}
-        source = _chosen(self._prefill, "prefill", pairs)
+        source = _chosen(self._prefill, "prefill", decisions)
         prefill = _scaled(F.prefill_row(first, c.prompt, c.ttft, c.age, source), F.PREFILL)
         decode = _scaled(F.decode_row(view, c.prompt, c.predicted, c.tpot, c.age, about), F.DECODE)
         return found | {"prefill": prefill, "decode": decode}
@@ -222,11 +221,11 @@ def _columns(views: Views, names: tuple[str, ...], about: Floats) -> Floats:
     return np.moveaxis(np.asarray(views, np.float64), -1, 0)
 
 
-def _chosen(about: Floats, role: str, pairs: npt.NDArray[Any]) -> Floats:
-    index = np.asarray(pairs[role], np.int64)
+def _chosen(about: Floats, role: str, decisions: npt.NDArray[Any]) -> Floats:
+    index = np.asarray(decisions[role], np.int64)
     bad = (index < 0) | (index >= about.shape[1])
     if bad.any():
-        raise ValueError(f"pairs: {role} is {index[bad][0]}; allowed are 0 to {about.shape[1] - 1}")
+        raise ValueError(f"decisions: {role} is {index[bad][0]}; allowed are 0 to {about.shape[1] - 1}")
     return np.asarray(about[:, index])
 
 

@@ -55,6 +55,6 @@ DECISION = np.dtype(
     [("time", "i8"), ("poll_time", "i8"), ("request", "i4"), ("predicted", "i4")]
     + [(f"prefill_{name}", "i4") for name in PREFILL_VIEW]
     + [(f"decode_{name}", "i4") for name in DECODE_VIEW]
-    + [("probability", "f8")]
+    + [("probability", "f8"), ("prefill", "i4"), ("decode", "i4")]
 )
-"""One row per decision: what the router saw of the pair that it chose; 104 bytes."""
+"""One row per decision: what the router saw of the pair (`prefill`, `decode`) that it chose; 112 bytes."""

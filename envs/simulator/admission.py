@@ -157,6 +157,8 @@ def log_decision(S: int, s: int, router: int, p: int, d: int, probability: float
     see_prefill(S, router, p, view, True)
     see_decode(S, router, d, view + PREFILL_COLUMNS * 4, True)
     stf(row, L.D_PROBABILITY_WORD, probability)
+    st32(row, L.D32_PREFILL, p)
+    st32(row, L.D32_DECODE, d)
 
 
 @inline

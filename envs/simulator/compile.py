@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numba
 
 _PACKAGE = Path(__file__).parents[2]
-_COMPILED_SOURCES = ("envs/simulator/*.py", "policies/compiled/*.py", "envs/features.py")
+_COMPILED_SOURCES = ("envs/simulator/*.py", "policies/compiled/*.py")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +63,11 @@ def entry(function: F) -> F:
 def inline(function: F) -> F:
     """Compiles a function that is merged into its callers."""
     return numba.njit(forceinline=True, **_inner, **_flags)(function)
+
+
+def merged(function: F) -> F:
+    """Compiles a function that is merged into its callers before they are optimised: for one that holds nearly all."""
+    return numba.njit(inline="always", **_inner, **_flags)(function)
 
 
 def rare(function: F) -> F:

@@ -12,7 +12,7 @@ import numpy as np
 from . import layout as L
 from .admission import arrive, see_poll
 from .arithmetic import rarely
-from .compile import inline
+from .compile import inline, merged
 from .decode import decode_pass, end_decode_step
 from .failures import apply_events
 from .memory import ld, ldc, st
@@ -24,7 +24,7 @@ FINISHED, DECIDE, GROW, PAUSED = range(4)
 """Why the loop stopped: all has ended, a decision is due, the slots are full, the time limit came."""
 
 
-@inline
+@merged
 def run_to_decision(S: int, until: int) -> int:
     """Runs until a request awaits a decision, everything has ended, or all instants ≤ `until` are done."""
     prefills = ldc(S, L.H_PREFILLS)

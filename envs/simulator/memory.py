@@ -16,6 +16,18 @@ from numba.core import types
 from numba.extending import intrinsic
 
 
+def _tag(builder: Any, instruction: Any, width: int) -> None:
+    """Tells the compiler that accesses of different widths never touch the same memory.
+
+    So it is in the core: no word is ever read in two widths, but by `copy_words`.
+    """
+    module = builder.module
+    whole = ir.Constant(ir.IntType(64), 0)
+    root = module.add_metadata(["disaggroute"])
+    kind = module.add_metadata([f"int{width}", root, whole])
+    instruction.set_metadata("tbaa", module.add_metadata([kind, kind, whole]))
+
+
 def _loader(numba_type: Any, llvm_type: Any, result: Any, constant: bool = False) -> Any:
     def load(typingctx: Any, address: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -23,6 +35,8 @@ def _loader(numba_type: Any, llvm_type: Any, result: Any, constant: bool = False
             value = builder.load(builder.gep(base, [args[1]]))
             if constant:
                 value.set_metadata("invariant.load", builder.module.add_metadata([]))
+            elif isinstance(llvm_type, ir.IntType):
+                _tag(builder, value, llvm_type.width)
             return builder.sext(value, ir.IntType(64)) if numba_type is not result else value
 
         return result(types.int64, types.int64), codegen
@@ -35,7 +49,9 @@ def _storer(numba_type: Any, llvm_type: Any, given: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             base = builder.inttoptr(args[0], llvm_type.as_pointer())
             value = builder.trunc(args[2], llvm_type) if numba_type is not given else args[2]
-            builder.store(value, builder.gep(base, [args[1]]))
+            instruction = builder.store(value, builder.gep(base, [args[1]]))
+            if isinstance(llvm_type, ir.IntType):
+                _tag(builder, instruction, llvm_type.width)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, given), codegen

@@ -100,8 +100,9 @@ def run_policy(simulator: Simulator, policy: Router, seed: int) -> None:
     compiled = getattr(policy, "run_compiled", None)
     if compiled is not None and compiled(simulator, seed):
         return
+    decide = getattr(policy, "choose", policy.route)  # `choose` also tells the probability of its choice
     while simulator.run():
-        simulator.send(*policy.route(simulator.admission()))
+        simulator.send(*decide(simulator.admission()))
 
 
 def check_assignment(
@@ -149,10 +150,9 @@ def _run_observed(
             decode = _next_open(admission.decode, int(pairs[1][admission.index]))
             same = admission.aggregated
             prefill = decode if same else _next_open(admission.prefill, int(pairs[0][admission.index]))
-        else:
-            assert policy is not None
-            prefill, decode = policy.route(admission)
-        simulator.send(prefill, decode)
+            simulator.send(prefill, decode)
+        elif policy is not None:
+            simulator.send(*getattr(policy, "choose", policy.route)(admission))
     rows = [len(simulator.cluster.mixed)] * 2
     if not simulator.cluster.aggregated:
         rows = [len(simulator.cluster.prefill), len(simulator.cluster.decode)]

@@ -168,6 +168,7 @@ class Simulator:
             aggregated=self.cluster.aggregated,
             constants=self.constants,
             address=self.address,
+            owner=self._block,
         )
 
     def send(self, prefill: int, decode: int, probability: float = 1.0) -> None:

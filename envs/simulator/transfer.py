@@ -11,7 +11,7 @@ from . import ledger
 from .arithmetic import rarely
 from .compile import inline, rare
 from .learner import learn
-from .memory import ld, ld32, ldc, st, st16, st32
+from .memory import copy_words, ld, ld32, ldc, st, st16, st32
 from .polls import before_change
 from .slots import (
     blocks_of,
@@ -157,8 +157,7 @@ def copy_slot(S: int, k: int) -> int:
         copy = ld(S, L.H_HIGH)
         st(S, L.H_HIGH, copy + 1)
     st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
-    for word in range(L.SLOT_WORDS):
-        st(slot_at(S, copy), word, ld(slot_at(S, k), word))
+    copy_words(slot_at(S, copy), slot_at(S, k), L.SLOT_WORDS)
     return copy
 
 

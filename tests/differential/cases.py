@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from disaggroute.envs.cluster import MAX_TIME_PS, Action, Cluster, ClusterEvent, EngineSpec
+from disaggroute.envs.simulator.reference import run_reference
 from disaggroute.envs.trace import Trace
 
 MOST_REQUESTS = 40
@@ -67,12 +68,12 @@ def random_case(
     cluster = _cluster(engines, trace, tiny, aggregated)
     if failures:
         cluster = replace(cluster, events=_schedule(schedule, trace, cluster, tiny))
-    if tiny and magnitude.random() < 0.35:
-        trace, cluster = _magnified(magnitude, trace, cluster)
     given = ("requests", "tiny", "aggregated", "failures")
     label = ", ".join([str(seed), *(f"{g}={k}" for g, k in zip(given, knobs, strict=True) if k is not None)])
     p, d = _assignment(routing, cluster)
     predicted = _predicted(routing, trace)
+    if tiny and magnitude.random() < 0.35:
+        trace, cluster = _magnified(magnitude, trace.select(slice(0, n)), cluster, (p[:n], d[:n]))
     return Case(
         label=f"random_case({label})",
         trace=trace.select(slice(0, n)),
@@ -202,15 +203,20 @@ def _schedule(
     return tuple(events)
 
 
-def _magnified(rng: np.random.Generator, trace: Trace, cluster: Cluster) -> tuple[Trace, Cluster]:
+def _magnified(
+    rng: np.random.Generator,
+    trace: Trace,
+    cluster: Cluster,
+    assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> tuple[Trace, Cluster]:
     """All times become multiples of a large unit, but for arrivals 1 ps before or after one.
 
     Ties and near misses then happen where float64 no longer tells neighbouring integers apart.
     """
     unit = int(rng.choice([10**6 + 3, 10**9 + 7, 10**12 + 39]))
-    near = rng.choice([-1, 0, 0, 1], len(trace))
+    near = rng.choice([-1, 0, 0, 1], MOST_REQUESTS)[: len(trace)]
     if rng.random() < 0.5:
-        unit = _largest_unit(trace, cluster)
+        unit = _largest_unit(trace, cluster, assignment)
     arrival = np.maximum.accumulate(np.maximum(0, trace.arrival * unit + near))
 
     def magnified(engine: EngineSpec) -> EngineSpec:
@@ -229,19 +235,15 @@ def _magnified(rng: np.random.Generator, trace: Trace, cluster: Cluster) -> tupl
     )
 
 
-def _largest_unit(trace: Trace, cluster: Cluster) -> int:
-    """A unit with which no time of the case leaves int64, by a generous bound on how long the case lasts."""
-    p, o = trace.prompt.astype(int), trace.output.astype(int)
-    known = p + o
-    longest = int(trace.arrival[-1]) + max((event.time for event in cluster.events), default=0)
-    for engine in cluster.instances:
-        base = max(engine.base_decode, engine.base_prefill, engine.base_mixed)
-        step = base + int(engine.batch.max()) + engine.per_context * engine.max_num_seqs * int(known.max())
-        local = base + engine.per_token * known + engine.per_token_sq * known**2
-        link = engine.latency if cluster.latency is None else int(cluster.latency.max())
-        transfer = engine.egress_per_block * known + link + engine.lease
-        longest += int((step * o + 2 * local + transfer).sum())
-    return min(2**62 // longest, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
+def _largest_unit(
+    trace: Trace, cluster: Cluster, assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+) -> int:
+    """A unit with which the case lasts about 2^61 ps, so that no time leaves int64."""
+    run = run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
+    spans = [cluster.poll_interval, *(event.time for event in cluster.events)]
+    spans += [max(engine.lease, *engine.batch.tolist(), 30) for engine in cluster.instances]
+    lasts = int(run.records["end"].max()) + max(spans)
+    return min(2**61 // lasts, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
 
 
 def _assignment(

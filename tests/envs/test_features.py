@@ -200,15 +200,13 @@ def all_seen(case: Case) -> tuple[Any, Any, dict[str, np.ndarray[Any, Any]]]:
 def test_a_decision_log_gives_the_features_of_the_chosen_pair(seed: int) -> None:
     case = random_case(seed, failures=False, aggregated=seed % 4 == 0)
     decisions, records, seen = all_seen(case)
-    pairs = records[decisions["request"]]
-    found = FeatureArrays.of_cluster(case.cluster).of_decisions(
-        decisions, pairs, case.trace, case.cluster.routers
-    )
-    at = np.arange(len(pairs))
+    assert (decisions["decode"] == records[decisions["request"]]["decode"]).all()
+    found = FeatureArrays.of_cluster(case.cluster).of_decisions(decisions, case.trace, case.cluster.routers)
+    at = np.arange(len(decisions))
     expected = {"request": seen["request"]}
     for role, index in (("prefill", "prefill"), ("decode", "decode"), ("mixed", "decode")):
         if role in seen:
-            expected[role] = seen[role][at, pairs[index]]
+            expected[role] = seen[role][at, decisions[index]]
     assert found.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
@@ -278,8 +276,8 @@ def test_views_of_another_shape_are_refused() -> None:
 
 def test_a_pair_outside_the_pools_is_refused() -> None:
     case = random_case(1, failures=False, aggregated=False)
-    decisions, records, _ = all_seen(case)
-    pairs = records[decisions["request"]].copy()
-    pairs["decode"][-1] = 99
-    with pytest.raises(ValueError, match="pairs: decode is 99; allowed are 0 to"):
-        FeatureArrays.of_cluster(case.cluster).of_decisions(decisions, pairs, case.trace)
+    decisions, _, _ = all_seen(case)
+    decisions = decisions.copy()
+    decisions["decode"][-1] = 99
+    with pytest.raises(ValueError, match="decisions: decode is 99; allowed are 0 to"):
+        FeatureArrays.of_cluster(case.cluster).of_decisions(decisions, case.trace)
