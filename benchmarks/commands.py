@@ -94,6 +94,8 @@ def simulator(
 
     labels = check_policies(split_policies(policies))
     names = [name.strip().upper() for name in topologies.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"topologies is {topologies!r}; at least one is needed, such as 2P4D")
     if rate is not None and len(names) > 1:
         raise ValueError(f"rate is {rate:g} for {len(names)} topologies; it must be given with one")
     baseline = _baseline(compare)

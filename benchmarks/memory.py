@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..training.compilation import compile_all
 from .drive import PROFILE, WORKLOAD, Drive, Say
 from .interpreter import output_of
 from .measurement import Result, at_least, count_name
@@ -47,6 +48,7 @@ def measure(
     """
     at_least("requests", requests)
     at_least("repeats", repeats)
+    compile_all(say)  # Compiling takes more memory than running.
     name = f"memory/{count_name(requests)}"
     peaks: dict[str, list[float]] = {name: [], f"{name}/evaluate": [], "memory/imports": []}
     for _ in range(repeats):

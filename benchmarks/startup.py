@@ -52,7 +52,7 @@ def measure(*, repeats: int = 5, cold_repeats: int = 1, say: Say = lambda _: Non
         RuntimeError: a process failed.
     """
     at_least("repeats", repeats)
-    at_least("cold repeats", cold_repeats, 0)
+    at_least("cold_repeats", cold_repeats, 0)
     bare, package, simulator, step, cold = [], [], [], [], []
     with pinned():
         say("startup: filling the cache of compiled code")

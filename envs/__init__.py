@@ -1,0 +1,1 @@
+"""Workloads, profiles, the simulated cluster, its ledger and features."""

@@ -1,0 +1,1 @@
+"""The real cluster: two-leg protocol, router, engines, emulator, calibration."""

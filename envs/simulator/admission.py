@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from . import lanes as V
 from . import layout as L
 from . import ledger
@@ -202,4 +200,4 @@ def see_poll_of(S: int, i: int, out: int, column: int, narrow: bool) -> None:
     put(out, column, ld(e, L.E_POLL_USED), narrow)
     put(out, column + 1, ld(e, L.E_POLL_RUNNING), narrow)
     put(out, column + 2, ld(e, L.E_POLL_WAITING), narrow)
-    put(out, column + 3, np.int64(ld(e, L.E_STATE) == L.STATE_UP), narrow)
+    put(out, column + 3, int(ld(e, L.E_STATE) == L.STATE_UP), narrow)

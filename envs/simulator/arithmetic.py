@@ -21,7 +21,7 @@ from .compile import inline
 
 @intrinsic
 def udiv(typingctx: Any, a: Any, b: Any) -> Any:
-    """a // b for a ≥ 0, b > 0, without the sign fix-up of floor division."""
+    """A // b for a ≥ 0, b > 0, without the sign fix-up of floor division."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.udiv(args[0], args[1])
@@ -70,9 +70,9 @@ def steps_within(first: int, growth: int, x: int) -> int:
     """
     h = 0.5 * growth
     b = first - h
-    k = np.int64(2.0 * x / (b + np.sqrt(b * b + 4.0 * h * x)))
+    k = int(2.0 * x / (b + np.sqrt(b * b + 4.0 * h * x)))
     taken = leap_time(first, growth, k)
-    return k - np.int64(taken > x) + np.int64(taken + first + growth * k <= x)
+    return k - int(taken > x) + int(taken + first + growth * k <= x)
 
 
 @inline

@@ -1,9 +1,9 @@
 """The decode batch of one engine: who decodes, when the next finishes, when blocks run out.
 
-The batch is an unordered array of keys `finish step << KEY_SHIFT | slot` with, beside it, each sequence's longest stall so
-far. A sequence with L = prompt + output that finishes at step F feeds context L − F + s in the step after s completed
-ones, so K = Σ(L − F) + B·s needs no look at the sequences; and it takes a new block in the steps σ ≡ 2 − L + F (mod
-block_size): its phase.
+The batch is an unordered array of keys `finish step << KEY_SHIFT | slot` with, beside it, each sequence's longest
+stall so far. A sequence with L = prompt + output that finishes at step F feeds context L − F + s in the step after
+s completed ones, so K = Σ(L − F) + B·s needs no look at the sequences; and it takes a new block in the steps σ ≡ 2
+− L + F (mod block_size): its phase.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def apply_events(S: int, t: int) -> None:
 @rare
 def set_state(S: int, i: int, e: int, state: int) -> None:
     """Sets an instance's state, and whether the routers may assign to it."""
-    change = np.int64(state == L.STATE_UP) - np.int64(ld(e, L.E_STATE) == L.STATE_UP)
+    change = int(state == L.STATE_UP) - int(ld(e, L.E_STATE) == L.STATE_UP)
     st(e, L.E_STATE, state)
     mark = 0.0 if state == L.STATE_UP else np.inf
     prefills = ldc(S, L.H_PREFILLS)
@@ -181,7 +181,7 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
     while ld(e, L.E_BATCH) > 0:
         at = ld(e, L.E_BATCH) - 1
         k = ld(batch_keys(S, d), at) & L.KEY_MASK
-        lose_decoding(S, d, e, k, step, boundary, np.int64(at >= fresh_from), t)
+        lose_decoding(S, d, e, k, step, boundary, int(at >= fresh_from), t)
     while ld(e, L.E_CHUNKS) >= 0:
         lose_local(S, pop_front(S, e, L.E_CHUNKS), t)
     while ld(e, L.E_HOLD) >= 0:
@@ -233,7 +233,7 @@ def lose_local(S: int, k: int, t: int) -> None:
     """Loses a request that is or was to be prefilled on the dead instance."""
     s = slot_at(S, k)
     generated = ld32(s, L.S_GENERATED)
-    new = np.int64(generated == 0)
+    new = int(generated == 0)
     let_go(S, s, t)
     leave_ledger(S, s, generated, new, new)
     lose(S, k, t, -1 if new else ld(s, L.SW_LAST), generated, 0)

@@ -1,8 +1,8 @@
 """Vectors of eight 64-bit words, for the few loops that look at every instance or every sequence at once.
 
-LLVM's own vectorisers give up on loops this short. `Ints` and `Floats` are values like any other inside compiled code: they
-add, multiply and compare element by element, with each other or with a scalar. On machines without 512-bit registers LLVM
-splits the operations; the results are the same, element by element IEEE and two's complement.
+LLVM's own vectorisers give up on loops this short. `Ints` and `Floats` are values like any other inside compiled
+code: they add, multiply and compare element by element, with each other or with a scalar. On machines without 512-bit
+registers LLVM splits the operations; the results are the same, element by element IEEE and two's complement.
 """
 
 from __future__ import annotations
@@ -84,13 +84,19 @@ _binary(operator.truediv, lambda b, k, x, y: b.fdiv(x, y), (Floats,))
 _binary(operator.and_, lambda b, k, x, y: b.and_(x, y), _whole)
 _binary(operator.or_, lambda b, k, x, y: b.or_(x, y), _whole)
 _binary(operator.rshift, lambda b, k, x, y: b.ashr(x, y), _whole)
-for _operation, _sign in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.eq, "==")):
-    _binary(
-        _operation,
-        lambda b, k, x, y, sign=_sign: b.icmp_signed(sign, x, y) if k is Ints else b.fcmp_ordered(sign, x, y),
-        _both,
-        Mask,
-    )
+
+
+def _comparison(operation: Any, sign: str) -> None:
+    def emit(b: Any, kind: Any, x: Any, y: Any) -> Any:
+        return b.icmp_signed(sign, x, y) if kind is Ints else b.fcmp_ordered(sign, x, y)
+
+    _binary(operation, emit, _both, Mask)
+
+
+_comparison(operator.lt, "<")
+_comparison(operator.le, "<=")
+_comparison(operator.gt, ">")
+_comparison(operator.eq, "==")
 
 
 def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
@@ -127,97 +133,97 @@ def _pointer(builder: Any, address: Any, at: Any, vector: Any) -> Any:
 
 @_function(Ints, types.int64, types.int64)
 def load(b: Any, address: Any, at: Any) -> Any:
-    """load(address, at): the eight int64 from word `at` on."""
+    """The eight int64 from word `at` on."""
     return b.load(_pointer(b, address, at, _ints), align=8)
 
 
 @_function(Floats, types.int64, types.int64)
 def load_floats(b: Any, address: Any, at: Any) -> Any:
-    """load_floats(address, at): the eight float64 from word `at` on."""
+    """The eight float64 from word `at` on."""
     return b.load(_pointer(b, address, at, _floats), align=8)
 
 
 @_function(types.void, types.int64, types.int64, Ints)
 def store(b: Any, address: Any, at: Any, value: Any) -> Any:
-    """store(address, at, value): writes eight int64."""
+    """Writes eight int64."""
     return b.store(value, _pointer(b, address, at, _ints), align=8)
 
 
 @_function(types.void, types.int64, types.int64, Floats)
 def store_floats(b: Any, address: Any, at: Any, value: Any) -> Any:
-    """store_floats(address, at, value): writes eight float64."""
+    """Writes eight float64."""
     return b.store(value, _pointer(b, address, at, _floats), align=8)
 
 
 @_function(Ints, types.int64)
 def spread(b: Any, value: Any) -> Any:
-    """spread(value): the value in every element."""
+    """The value in every element."""
     return _spread(b, value, _ints)
 
 
 @_function(Ints, types.int64)
 def counting(b: Any, start: Any) -> Any:
-    """counting(start): start, start + 1, … start + 7."""
+    """Start, start + 1, … start + 7."""
     return b.add(_spread(b, start, _ints), ir.Constant(_ints, list(range(WIDTH))))
 
 
 @_function(Floats, Ints)
 def to_floats(b: Any, value: Any) -> Any:
-    """to_floats(ints): as float64."""
+    """As float64."""
     return b.sitofp(value, _floats)
 
 
 @_function(Ints, Floats)
 def to_ints(b: Any, value: Any) -> Any:
-    """to_ints(floats): truncated towards 0."""
+    """Truncated towards 0."""
     return b.fptosi(value, _ints)
 
 
 @_function(Ints, Mask)
 def ones(b: Any, mask: Any) -> Any:
-    """ones(mask): 1 where true, else 0."""
+    """1 where true, else 0."""
     return b.zext(mask, _ints)
 
 
 @_function(Ints, Ints, Ints)
 def minimum(b: Any, x: Any, y: Any) -> Any:
-    """minimum(x, y): element by element."""
+    """Element by element."""
     return _call(b, "llvm.smin.v8i64", _ints, x, y)
 
 
 @_function(Ints, Ints, Ints)
 def maximum(b: Any, x: Any, y: Any) -> Any:
-    """maximum(x, y): element by element."""
+    """Element by element."""
     return _call(b, "llvm.smax.v8i64", _ints, x, y)
 
 
 @_function(Floats, Floats)
 def square_root(b: Any, x: Any) -> Any:
-    """square_root(x): element by element."""
+    """Element by element."""
     return _call(b, "llvm.sqrt.v8f64", _floats, x)
 
 
 @_function(Ints, Mask, Ints, Ints)
 def choose(b: Any, mask: Any, x: Any, y: Any) -> Any:
-    """choose(mask, x, y): x where true, else y."""
+    """X where true, else y."""
     return b.select(mask, x, y)
 
 
 @_function(types.int64, Ints)
 def least_of(b: Any, x: Any) -> Any:
-    """least_of(x): the smallest element."""
+    """The smallest element."""
     return _call(b, "llvm.vector.reduce.smin.v8i64", _i64, x)
 
 
 @_function(types.int64, Ints)
 def any_bits(b: Any, x: Any) -> Any:
-    """any_bits(x): the bitwise or of all elements."""
+    """The bitwise or of all elements."""
     return _call(b, "llvm.vector.reduce.or.v8i64", _i64, x)
 
 
 @_function(types.int64, Mask)
 def first_true(b: Any, mask: Any) -> Any:
-    """first_true(mask): index of the first true element, 64 if there is none."""
+    """Index of the first true element, 64 if there is none."""
     bits = b.zext(b.bitcast(mask, ir.IntType(WIDTH)), _i64)
     return _call(b, "llvm.cttz.i64", _i64, bits, ir.Constant(_i1, 0))
 

@@ -92,8 +92,9 @@ H_LOGGED = next(_h)
 HEADER_WORDS = 80
 
 # --- rows by instance ------------------------------------------------------------------------------------------
-# What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of eight
-# instances is a vector, and one instance's fields lie at fixed distances from each other. Constants are these distances.
+# What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of
+# eight instances is a vector, and one instance's fields lie at fixed distances from each other. Constants are these
+# distances.
 (
     LEAP_START,  # time at which the leap started
     LEAP_FIRST,  # ps of its first step

@@ -26,7 +26,7 @@ def log2_of(n: int) -> int:
     """⌊log2 n⌋ for 1 ≤ n < 2^31."""
     bits = 0
     for shift in (16, 8, 4, 2, 1):
-        more = np.int64(n >> shift != 0) * shift
+        more = int(n >> shift != 0) * shift
         n >>= more
         bits += more
     return bits
@@ -72,7 +72,7 @@ def fitted(learner: int, prompt: int) -> int:
     if spread == 0:
         return mean_at(learner, L.LEARNER_ALL)
     slope = (n * products - prompts * outputs) / spread
-    return max(1, np.int64(np.floor((outputs - slope * prompts) / n + slope * prompt + 0.5)))
+    return max(1, int(np.floor((outputs - slope * prompts) / n + slope * prompt + 0.5)))
 
 
 @inline

@@ -1,9 +1,9 @@
 """The ledger: what a router itself knows is in flight (docs/model.md, "What the router sees").
 
 One implementation for the simulator and the live router, driven by the same events: admitted, prefill done, first
-token, tokens, finished, failed. Sums are kept incrementally. A request that streams gets a token with every step of its
-engine, so its share of Σ max(0, ô − g) is max(0, X − step), X = the step at which g reaches ô: the ledger holds Σ X, the
-count and the smallest X of those that have not crossed, and drops each when its step has passed.
+token, tokens, finished, failed. Sums are kept incrementally. A request that streams gets a token with every step of
+its engine, so its share of Σ max(0, ô − g) is max(0, X − step), X = the step at which g reaches ô: the ledger holds
+Σ X, the count and the smallest X of those that have not crossed, and drops each when its step has passed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The event loop: from one decision to the next (docs/model.md, "Order within an instant").
 
-Events are ends of prefill steps and of decode leaps. A step end and the pass that follows it are run together, engine by
-engine, which equals the order of the rules as long as nothing arrives at that instant: passes depend on other engines'
-step ends only through offers, and prefill instances come first; a transfer started at this instant ends later.
+Events are ends of prefill steps and of decode leaps. A step end and the pass that follows it are run together,
+engine by engine, which equals the order of the rules as long as nothing arrives at that instant: passes depend on
+other engines' step ends only through offers, and prefill instances come first; a transfer started at this instant
+ends later.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from . import layout as L
 from .admission import arrive, see_poll
@@ -51,7 +50,7 @@ def run_to_decision(S: int, until: int) -> int:
             if rarely(ldc(S, L.H_STRICT) != 0):
                 see_poll(S, t)
             ending = step_ending(S, t) if earliest_wake(S) == t else -1
-            ends, passes = np.int64(ending >= 0), 0
+            ends, passes = int(ending >= 0), 0
             if rarely(ending >= 0):
                 i = ending
             elif rarely(ld(S, L.H_EVENT_TIME) == t):

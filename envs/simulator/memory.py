@@ -87,7 +87,7 @@ stf = _storer(types.float64, ir.DoubleType(), types.float64)
 
 @intrinsic
 def copy_words(typingctx: Any, to: Any, source: Any, count: Any) -> Any:
-    """copy_words(to, source, count): copies `count` int64 words between blocks that do not overlap."""
+    """Copies `count` int64 words from `source` to `to`; the two do not overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()

@@ -50,7 +50,8 @@ def prefill_pass(S: int, p: int, t: int) -> None:
     st(e, L.E_FREE, free)
     if tokens > 0:
         st(e, L.E_BUSY, 1)
-        set_wake(S, p, t + ldc(spec, L.P_BASE_PREFILL) + ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares)
+        work = ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares
+        set_wake(S, p, t + ldc(spec, L.P_BASE_PREFILL) + work)
     else:  # idle; a head that got no blocks waits for a transfer to end
         first = ld(e, L.E_RELEASE)
         blocked = ld(e, L.E_QUEUED) > 0 and first >= 0

@@ -60,8 +60,8 @@ def simulate(
         trace: the requests.
         cluster: the instances.
         policy: who decides; its compiled form is used if it has one.
-        assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An instance
-            that may not be assigned is replaced by the next one upwards, cyclically, that may.
+        assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An
+            instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
         predictor: gives ô: a predictor, its name, or (N,) tokens.
         seed: for what is random in the policy and the predictor.
         constants: the router's constants (default: from the policy or none).

@@ -30,8 +30,8 @@ _FIRST_CAPACITY = 1024
 class Simulator:
     """One simulated cluster with the requests that it is given.
 
-    It runs from decision to decision; whoever holds it decides. Its state is one block of memory, so `snapshot`, `restore`
-    and `clone` cost in proportion to what is in flight.
+    It runs from decision to decision; whoever holds it decides. Its state is one block of memory, so `snapshot`,
+    `restore` and `clone` cost in proportion to what is in flight.
 
     Args:
         cluster: what to simulate.

@@ -27,7 +27,7 @@ def whole_blocks(S: int, n: int) -> int:
 
 @inline
 def in_block(S: int, n: int) -> int:
-    """n mod block_size, ≥ 0 also for a negative n."""
+    """N mod block_size, ≥ 0 also for a negative n."""
     size = ldc(S, L.H_BLOCK)
     return n % size if rarely(ldc(S, L.H_BLOCK_SHIFT) < 0) else n & (size - 1)
 
@@ -84,8 +84,8 @@ def record_at(S: int, s: int) -> int:
 def set_wake(S: int, i: int, t: int) -> None:
     """Engine i has something to do at t.
 
-    Wake-up times are the leaves of a winner tree; a node holds the earliest time below it and whose it is, the left child
-    winning ties.
+    Wake-up times are the leaves of a winner tree; a node holds the earliest time below it and whose it is, the left
+    child winning ties.
     """
     leaves = ldc(S, L.H_WAKE_PAD)
     times = region(S, L.H_O_WAKE)

@@ -1,7 +1,7 @@
 """KV between instances: reservation, the egress queue, and the release of prefill blocks; and how requests end.
 
-A transfer's end is known when it starts, so it is no event: the slot waits in the decode instance's hold list, and in the
-prefill instance's release list, which is sorted by time and applied when that instance next looks.
+A transfer's end is known when it starts, so it is no event: the slot waits in the decode instance's hold list, and
+in the prefill instance's release list, which is sorted by time and applied when that instance next looks.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def tiny_engine() -> EngineSpec:
 
 def tiny_trace() -> Trace:
     """Three requests."""
-    ones = np.ones(3, np.int64)
-    return Trace(ones, ones * 8, ones * 4, ones * 0, ones * 0, ones * 1000, ones * 100)
+    times, tokens, classes = np.ones(3, np.int64), np.full(3, 8, np.int32), np.zeros(3, np.int8)
+    return Trace(times, tokens, tokens, classes, classes, 1000 * times, 100 * times)
 
 
 def warm_up() -> None:

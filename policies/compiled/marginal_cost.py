@@ -2,9 +2,10 @@
 
     cost(d) = w_b·backlog(d)·σ + w_s·ô·τ(d)·(1 + ρ·press⁺(d))·σ + w_q·queue(d)
 
-backlog(d) = τ(d) · Σ over the ledger's requests on d of remaining (or committed) output; press⁺(d) = (committed tokens on d
-+ p + ô) / KV capacity; σ by SLO class; queue(d) a count. Prefill candidates likewise, with p·τ_pre as work and the
-prompts that await or are in prefill as backlog. τ are the router's constants, which need not be the hardware's.
+backlog(d) = τ(d) · Σ over the ledger's requests on d of remaining (or committed) output; press⁺(d) = (committed
+tokens on d + p + ô) / KV capacity; σ by SLO class; queue(d) a count. Prefill candidates likewise, with p·τ_pre as
+work and the prompts that await or are in prefill as backlog. τ are the router's constants, which need not be the
+hardware's.
 """
 
 from __future__ import annotations

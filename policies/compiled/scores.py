@@ -1,4 +1,4 @@
-"""Scoring and picking: each pool gets a vector of costs, and the least open one wins, ties to the lowest index.
+"""Scoring and picking: each pool gets a vector of costs, and the least open one wins, ties to the lowest.
 
 Costs are kept as int64: counts as they are, float64 costs by their bits (which order like the floats, being ≥ 0). An
 instance that may not be assigned is marked +inf, whose bits are above every count and every finite cost.
@@ -7,8 +7,6 @@ A pool is known by the address of its ledger rows; its size, its fields and the 
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
@@ -55,7 +53,7 @@ def open_count(rows: int, group: int, mark: int, n: int) -> int:
     """How many instances may be assigned."""
     count = 0
     for i in range(n):
-        count += np.int64(value(rows, group, mark, i) == 0)
+        count += int(value(rows, group, mark, i) == 0)
     return count
 
 
@@ -87,7 +85,7 @@ def better_of_two(rows: int, group: int, mark: int, cost: int, n: int, rng: int)
         return nth_open(rows, group, mark, n, 0), 1.0
     first = below(rng, m)
     second = below(rng, m - 1)
-    second += np.int64(second >= first)
+    second += int(second >= first)
     a = nth_open(rows, group, mark, n, min(first, second))
     b = nth_open(rows, group, mark, n, max(first, second))
     winner = b if value(rows, group, cost, b) < value(rows, group, cost, a) else a
@@ -96,5 +94,5 @@ def better_of_two(rows: int, group: int, mark: int, cost: int, n: int, rng: int)
     for i in range(n):
         other = value(rows, group, cost, i)
         worse = other > least or (other == least and i > winner)
-        beaten += np.int64(worse and value(rows, group, mark, i) == 0)
+        beaten += int(worse and value(rows, group, mark, i) == 0)
     return winner, beaten * 2.0 / (m * (m - 1.0))

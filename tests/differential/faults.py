@@ -63,7 +63,7 @@ TRAPS = (
     Fault(
         "integer fix-up missing",
         "arithmetic.py",
-        "return k - np.int64(taken > x) + np.int64(taken + first + growth * k <= x)",
+        "return k - int(taken > x) + int(taken + first + growth * k <= x)",
         "return k",
     ),
     Fault(
@@ -113,8 +113,8 @@ TRAPS = (
     Fault(
         "recompute ignored in the inverse",
         "decode.py",
-        "st(leap_at(S, L.LEAP_FIRST), d, first)",
-        "st(leap_at(S, L.LEAP_FIRST), d, first - ldc(spec, L.P_TOKEN) * tokens)",
+        "L.LEAP_FIRST, first)",
+        "L.LEAP_FIRST, first - ldc(spec, L.P_TOKEN) * tokens)",
     ),
     Fault(
         "offer at a boundary waits a step",
@@ -167,8 +167,8 @@ FIRST_LEG = (
     Fault(
         "equal times go to the higher instance",
         "slots.py",
-        "(rival_time - t - (node & 1)) >> 63",
-        "(rival_time - t - 1 + (node & 1)) >> 63",
+        "loses = rival_time - (node & 1) < t",
+        "loses = rival_time - 1 + (node & 1) < t",
     ),
     Fault(
         "running limit ignored by prefill",
@@ -267,7 +267,7 @@ SECOND_LEG = (
     Fault(
         "first step of a leap stalls those who joined",
         "batch.py",
-        "had = batch if made > 1 else ld(e, L.E_OLD)",
+        "had = pick(made > 1, batch, ld(e, L.E_OLD))",
         "had = batch",
     ),
     Fault(
@@ -325,8 +325,8 @@ VIEWS = (
     Fault(
         "pending requests settled before their first token",
         "ledger.py",
-        "V.load(fresh, d) & (0 - V.ones(made > 0))",
-        "V.load(fresh, d) & (0 - V.ones(made >= 0))",
+        "(0 - V.ones(made > 0))",
+        "(0 - V.ones(made >= 0))",
     ),
     Fault(
         "predicted length crossed a token late",
@@ -343,8 +343,8 @@ VIEWS = (
     Fault(
         "steps of a leap counted beyond its end",
         "ledger.py",
-        "made = V.minimum(made, V.load(steps, d))",
-        "made = V.minimum(made, V.load(steps, d) + 1)",
+        "made = V.minimum(made, V.load(leaps, L.LEAP_STEPS))",
+        "made = V.minimum(made, V.load(leaps, L.LEAP_STEPS) + 1)",
     ),
     Fault(
         "learned mean cut off",
@@ -383,8 +383,8 @@ FAILURES = (
     Fault(
         "kill at a boundary loses the step",
         "failures.py",
-        "x = t - ld(leap_at(S, L.LEAP_START), d)",
-        "x = max(t - 1 - ld(leap_at(S, L.LEAP_START), d), 0)",
+        "        x = t - ld(",
+        "        x = t - (t > ld(leap_of(S, d), L.LEAP_START)) - ld(",
     ),
     Fault(
         "undone reservation unblocks nobody",

@@ -1,7 +1,7 @@
 """Runs random cases until one tells the core from the reference.
 
 `mutants.py` starts it in a copy of the package. It prints the seed of every case before it runs it, so that a
-reader knows which one ended the process, and last a line of JSON: the number of cases and the difference, or null.
+reader knows which one ended the process, and last a line of JSON: the number of cases, and the difference or null.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.differential.mutants [--limit 5000] [--only WORD] [--out results/mutants.csv]
 
-prints a table and exits with 1 if a fault survives, no longer applies, or the core without a fault differs from
-the reference. Each copy has a cache of its own, so that nothing compiled earlier is taken for it.
+prints a table and exits with 1 if a fault survives, no longer applies, or the core without a fault differs
+from the reference. Each copy has a cache of its own, so that nothing compiled earlier is taken for it.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Story:
                 leap.first = NEVER
             values = (self.now, leap.first, leap.growth, leap.steps, self.step[d])
             for vector, value in enumerate(values):
-                self.block[self.leap_cell(vector, d)] = value
+                self.block[self.leap_cell(vector * L.LANES, d)] = value
 
     def end_leaps(self) -> None:
         """All have made their steps: tokens are out, some finish."""

@@ -1,0 +1,101 @@
+"""`disaggroute bench`: names, units and JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from disaggroute.__main__ import app
+from disaggroute.benchmarks import clone, memory, simulator, startup
+from disaggroute.benchmarks.measurement import Result
+
+QUICK = ["--topologies", "2P4D", "--policies", "round-robin", "--requests", "500", "--repeats", "2"]
+
+
+def run(*arguments: str, code: int = 0) -> tuple[str, str]:
+    result = CliRunner().invoke(app, ["bench", *arguments], env={"COLUMNS": "120"})
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result.stdout, result.stderr
+
+
+def results(out: str) -> list[dict[str, Any]]:
+    """The results of a JSON object, each of which is well-formed."""
+    data = json.loads(out)
+    assert data.keys() == {"machine", "results"} and data["machine"]["cpu"]
+    for result in data["results"]:
+        assert result.keys() >= {"name", "value", "unit", "min", "max", "repeats"}
+        assert result["min"] <= result["value"] <= result["max"] and result["repeats"] >= 1
+    listed: list[dict[str, Any]] = data["results"]
+    return listed
+
+
+def test_the_json_object_stands_alone_on_the_standard_output() -> None:
+    out, err = run("simulator", *QUICK, "--json")
+    first, touch = results(out)
+    assert first["name"] == "simulator/2P4D/round-robin" and first["unit"] == "requests/s"
+    assert touch["name"] == "simulator/2P4D/first-touch"
+    assert first["command"] == "disaggroute bench simulator " + " ".join(QUICK)
+    assert "simulator/2P4D/round-robin" in err
+
+
+def test_the_table_shows_the_speed_the_load_the_machine_and_the_command() -> None:
+    out, _ = run("simulator", *QUICK)
+    for words in ("/s", "goodput", "Numba", "again: disaggroute bench simulator --topologies 2P4D"):
+        assert words in out
+
+
+def test_a_run_is_compared_with_an_earlier_one(tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(run("simulator", *QUICK, "--json")[0])
+    after = results(run("simulator", *QUICK, "--json", "--compare", str(before))[0])
+    assert all(result["baseline"] > 0 and result["gain"] > 0 for result in after)
+    assert "×" in run("simulator", *QUICK, "--compare", str(before))[0]
+
+
+def test_without_a_name_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def stand_in(module: Any) -> None:
+        name = module.__name__.rpartition(".")[2]
+
+        def measure(*arguments: Any, **options: Any) -> list[Result]:
+            given[name] = options
+            return [Result.of("/".join([name, *map(str, arguments[:-1])]), "s", [1.0])]
+
+        monkeypatch.setattr(module, "measure", measure)
+
+    for module in (simulator, clone, startup, memory):
+        stand_in(module)
+    monkeypatch.setattr("disaggroute.benchmarks.drive.saturation_rate", lambda topology, say: 10.0)
+    out, _ = run("--json", "--requests", "7", "--repeats", "3", "--cold-repeats", "0")
+    listed = results(out)
+    names = ["simulator/2P4D", "simulator/16P48D", "clone", "startup", "memory"]
+    assert [result["name"] for result in listed] == names
+    assert {r["command"] for r in listed} == {"disaggroute bench --requests 7 --repeats 3 --cold-repeats 0"}
+    assert given["simulator"]["requests"] == given["memory"]["requests"] == 7
+    assert given["startup"]["cold_repeats"] == 0 and given["clone"]["repeats"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--json", "startup"], "--json stands before startup; it must stand after it"),
+        (["--repeats", "0"], "repeats is 0; it must be at least 1"),
+        (["--cold-repeats", "-1"], "cold_repeats is -1; it must be at least 0"),
+        (["simulator", "--requests", "0"], "requests is 0; it must be at least 1"),
+        (["simulator", "--rate", "10"], "rate is 10 for 2 topologies; it must be given with one"),
+        (["simulator", "--topologies", "2X", "--rate", "10"], "topology is '2X'; it must read like 2P4D"),
+        (["simulator", "--topologies", ","], "topologies is ','; at least one is needed, such as 2P4D"),
+        (["simulator", "--policies", "round-robbin"], "unknown policy 'round-robbin'; nearest: round-robin"),
+        (["clone", "--rate", "0"], "rate is 0; it must be greater than 0"),
+        (["memory", "--repeats", "0"], "repeats is 0; it must be at least 1"),
+        (["startup", "--compare", "nowhere.json"], "nowhere.json: no such file"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(arguments: list[str], sentence: str) -> None:
+    out, err = run(*arguments, code=2)
+    assert out == "" and sentence in err.splitlines()[-1]
