@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 # One process per core; they share one compiled core, which is therefore compiled before they start.
 WORKERS ?= auto
-WARM_UP := $(PY) -c "from disaggroute.training.compilation import compile_all; compile_all(print)"
+WARM_UP := $(PY) -c "from disaggroute.training.compilation import compile_all; compile_all(print, interactive=True)"
 
 # An environment that was made in another folder points there: make it again.
 ifneq ($(wildcard $(VENV)/.home),)

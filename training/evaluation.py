@@ -109,7 +109,8 @@ def evaluate(
                 done[label, seed] = run
     total = len(seeds) * len(labels)
     if tasks:
-        compile_all(say or (lambda _: None))
+        in_python = any(not hasattr(registry.parse(label), "run_compiled") for label in labels)
+        compile_all(say or (lambda _: None), interactive=in_python)
     if claim and tasks:
         log_claim(log, folder.key, labels, seeds, setting)
         if say:
