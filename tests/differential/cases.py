@@ -46,7 +46,8 @@ def random_case(
 
     Args:
         seed: of everything that is not given.
-        requests: length of the trace, at most 40; a shorter one is the start of a longer one.
+        requests: length of the trace, at most 40; a shorter one is the start of a longer one (but for a unit that
+            is as large as the case allows).
         tiny: whether times are small integers (in a third of the cases: small multiples of a large one),
             which forces ties.
         aggregated: whether the instances are mixed.
@@ -183,9 +184,7 @@ def _engine(rng: np.random.Generator, trace: Trace, tiny: bool, block_size: int,
     )
 
 
-def _schedule(
-    rng: np.random.Generator, trace: Trace, cluster: Cluster, tiny: bool
-) -> tuple[ClusterEvent, ...]:
+def _schedule(rng: np.random.Generator, trace: Trace, cluster: Cluster, tiny: bool) -> tuple[ClusterEvent, ...]:
     count = int(rng.integers(1, 7))
     # Most of the interesting things happen around the first arrivals, also in a case that was cut short.
     window = int(trace.arrival[int(rng.choice([0, 5, 15, -1]))]) + (100 if tiny else 3 * 10**11)
@@ -238,17 +237,15 @@ def _magnified(
 def _largest_unit(
     trace: Trace, cluster: Cluster, assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 ) -> int:
-    """A unit with which the case lasts about 2^61 ps, so that no time leaves int64."""
+    """A unit with which the case lasts about 2^57 ps, so that no time leaves int64, however it is routed."""
     run = run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
     spans = [cluster.poll_interval, *(event.time for event in cluster.events)]
     spans += [max(engine.lease, 30) for engine in cluster.instances]  # other constants are at most 30
     lasts = int(run.records["end"].max()) + max(spans)
-    return min(2**61 // lasts, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
+    return min(2**57 // lasts, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
 
 
-def _assignment(
-    rng: np.random.Generator, cluster: Cluster
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _assignment(rng: np.random.Generator, cluster: Cluster) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     pools = (len(cluster.mixed or cluster.prefill), len(cluster.mixed or cluster.decode))
     columns: list[npt.NDArray[np.int64]] = []
     for size in pools:

@@ -58,7 +58,7 @@ def test_every_request_ends_and_its_times_are_in_order(case: Case) -> None:
         assert row["max_stall"] <= max(0, row["last_token"] - row["first_token"])
         if row["status"] == FINISHED:
             assert row["end"] == row["last_token"]
-            assert row["max_stall"] * (output - 1) >= row["last_token"] - row["first_token"]
+            assert int(row["max_stall"]) * (int(output) - 1) >= row["last_token"] - row["first_token"]
 
 
 @given(cases())
