@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import lanes as V
 from . import layout as L
-from .arithmetic import leap_time, pick, udiv
+from .arithmetic import leap_time, rarely, udiv
 from .compile import inline
 from .ledger import decode_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
@@ -109,14 +109,17 @@ def advance(S: int, d: int, e: int, made: int) -> None:
         # within a leap the last step is the longest; the first is no stall for those who joined with it
         longest = first + growth * (made - 1)
         stalls = batch_keys(S, d) + ldc(S, L.H_BATCH_STRIDE) * 8
-        had = pick(made > 1, batch, ld(e, L.E_OLD))
-        whole = had & -L.LANES
-        for at in range(0, whole, L.LANES):
-            V.store(stalls, at, V.maximum(V.load(stalls, at), V.spread(longest)))
-        if whole < had:  # those beyond have had no token yet
-            before = V.load(stalls, whole)
-            after = V.maximum(before, V.spread(longest))
-            V.store(stalls, whole, V.choose(V.counting(whole) < had, after, before))
+        stalled = V.spread(longest)
+        whole = batch
+        if rarely(made == 1 and ld(e, L.E_OLD) < batch):
+            whole = 0
+            for at in range(ld(e, L.E_OLD)):
+                st(stalls, at, max(ld(stalls, at), longest))
+        for at in range(0, whole, L.STRIP):  # beyond the batch there is nothing to spoil
+            V.store(stalls, at, V.maximum(V.load(stalls, at), stalled))
+            V.store(stalls, at + 8, V.maximum(V.load(stalls, at + 8), stalled))
+            V.store(stalls, at + 16, V.maximum(V.load(stalls, at + 16), stalled))
+            V.store(stalls, at + 24, V.maximum(V.load(stalls, at + 24), stalled))
         for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
     st(leap, L.LEAP_DONE, step + made)

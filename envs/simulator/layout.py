@@ -16,6 +16,9 @@ FOREVER = (1 << 63) - 1
 LANES = 8
 """Vectors over instances are padded to whole groups of this many words."""
 
+STRIP = 32
+"""Batch arrays are walked in strips of so many words: few, long iterations, whose number is easy to predict."""
+
 _count = itertools.count
 KEY_SHIFT = 24
 KEY_MASK = (1 << KEY_SHIFT) - 1

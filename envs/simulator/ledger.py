@@ -153,14 +153,18 @@ def drop_crossing(S: int, s: int, router: int, d: int, row: int) -> None:
 
 @inline
 def smallest_but(keys: int, count: int, at: int) -> int:
-    """Smallest of `count` keys but that at `at`; FOREVER fills the array up to a whole group of lanes.
+    """Smallest of `count` keys but that at `at`; FOREVER fills the array up to a whole strip.
 
     To be read before that key is overwritten: a vector that was just stored in part is slow to load.
     """
-    least = V.spread(L.FOREVER)
-    for i in range(0, count, L.LANES):
-        least = V.minimum(least, V.choose(V.counting(i) == at, V.spread(L.FOREVER), V.load(keys, i)))
-    return V.least_of(least)
+    never = V.spread(L.FOREVER)
+    one, two, three, four = never, never, never, never
+    for i in range(0, count, L.STRIP):
+        one = V.minimum(one, V.choose(V.counting(i) == at, never, V.load(keys, i)))
+        two = V.minimum(two, V.choose(V.counting(i + 8) == at, never, V.load(keys, i + 8)))
+        three = V.minimum(three, V.choose(V.counting(i + 16) == at, never, V.load(keys, i + 16)))
+        four = V.minimum(four, V.choose(V.counting(i + 24) == at, never, V.load(keys, i + 24)))
+    return V.least_of(V.minimum(V.minimum(one, two), V.minimum(three, four)))
 
 
 @inline

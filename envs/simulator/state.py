@@ -94,7 +94,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
     pre_groups, dec_groups = _padded(routed) // L.LANES, _padded(decodes) // L.LANES
     leaves = 1 << (len(engines) - 1).bit_length()
     phase_stride = _padded(block_size)
-    batch_stride = _padded(max(e.max_num_seqs for e in decoders))
+    batch_stride = -(-max(e.max_num_seqs for e in decoders) // L.STRIP) * L.STRIP
     ledger_stride = L.PRE_GROUP * pre_groups + L.DEC_GROUP * dec_groups
     sizes = {
         L.H_O_WAKE: 4 * leaves,

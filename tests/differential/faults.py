@@ -126,7 +126,7 @@ TRAPS = (
         "transfer that ends at a pass waits",
         "decode.py",
         "if end <= t and room > 0:",
-        "if (end < t or (end == t and ld(e, L.E_BATCH) > 0)) and room > 0:",
+        "if (end < t or (end == t and ld(e, L.E_BATCH) == 0)) and room > 0:",
     ),
     Fault(
         "the empty pass not repeated",
