@@ -7,7 +7,8 @@ times are int64 picoseconds, lengths are tokens, KV quantities are blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import index
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,27 @@ PS_PER_S = 1_000_000_000_000
 MAX_TIME_PS = 100 * 86_400 * PS_PER_S
 """Longest trace: 100 days, so that sums of times stay inside int64."""
 
+MAX_SPAN_PS = 1 << 58
+"""Longest that one constant, one transfer or one request may take: 3.3 days."""
+
+LAST_TIME_PS = (1 << 63) - (1 << 59)
+"""A run ends by this time (100.08 days): one more span after it still fits int64."""
+
+MAX_TOKENS = 1 << 30
+"""Largest context limit and step budget, tokens."""
+
+MAX_BLOCKS = (1 << 31) - 1
+"""Largest KV cache, blocks: the decision log counts them in 32 bits."""
+
+MAX_BLOCK_SIZE = 1 << 16
+"""Largest KV block, tokens."""
+
+MAX_SEQS = 1 << 17
+"""Largest running limit: every decode instance has tables of this length."""
+
 Action = Literal["kill", "drain", "return"]
+
+Tokens = TypeVar("Tokens", int, npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +90,10 @@ class EngineSpec:
         Raises:
             ValueError: a field is out of range; the message names it.
         """
-        for key in ("base_decode", "base_prefill", "base_mixed", "block_size", "num_blocks"):
-            _at_least(f"{self.name}: {key}", getattr(self, key), 1)
-        for key in ("max_num_seqs", "max_model_len"):
-            _at_least(f"{self.name}: {key}", getattr(self, key), 1)
-        for key in ("per_context", "per_token", "per_token_sq", "egress_per_block", "latency"):
-            _at_least(f"{self.name}: {key}", getattr(self, key), 0)
-        _at_least(f"{self.name}: lease", self.lease, 0)
+        for key, (low, high) in _RANGES.items():
+            value = _whole(f"{self.name}: {key}", getattr(self, key))
+            _between(f"{self.name}: {key}", value, low, high)
+            object.__setattr__(self, key, value)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"{self.name}: max_num_batched_tokens is {self.max_num_batched_tokens}; "
@@ -86,8 +104,11 @@ class EngineSpec:
                 f"{self.name}: batch has shape {self.batch.shape}; "
                 f"it must be ({self.max_num_seqs + 1},) and start with 0"
             )
-        if int(self.batch.min()) < 0:
-            raise ValueError(f"{self.name}: batch has a negative time")
+        if self.batch.dtype.kind not in "iu" or not 0 <= int(self.batch.min()) <= int(self.batch.max()) <= MAX_SPAN_PS:
+            raise ValueError(
+                f"{self.name}: batch has dtype {self.batch.dtype} and reaches from {self.batch.min()} to "
+                f"{self.batch.max()}; it must hold integers between 0 and {MAX_SPAN_PS} ps"
+            )
 
     def step_time(self, decodes: int, context: int, tokens: int = 0, squares: int = 0) -> int:
         """Duration of one step in ps (docs/model.md, "Step time").
@@ -111,6 +132,17 @@ class EngineSpec:
             + self.per_token * tokens
             + self.per_token_sq * squares
         )
+
+    def prompt_time(self, tokens: Tokens) -> Tokens:
+        """Time to prefill a prompt alone, in chunks of `max_num_batched_tokens`, ps.
+
+        The chunks telescope: ⌈n / budget⌉·base_prefill + c1·n + c2·n².
+
+        Args:
+            tokens: n, a number or an array.
+        """
+        steps = -(-tokens // self.max_num_batched_tokens)
+        return steps * self.base_prefill + self.per_token * tokens + self.per_token_sq * tokens * tokens
 
     def blocks(self, tokens: int) -> int:
         """KV blocks that hold this many tokens."""
@@ -175,14 +207,24 @@ class Cluster:
         object.__setattr__(self, "instances", self.mixed or self.prefill + self.decode)
         if len({e.block_size for e in self.instances}) > 1:
             raise ValueError(f"{self.name}: block_size differs between instances; KV moves block by block")
-        _at_least(f"{self.name}: poll_interval", self.poll_interval, 1)
-        _at_least(f"{self.name}: routers", self.routers, 1)
+        for key, high in (("poll_interval", MAX_SPAN_PS), ("routers", MAX_TOKENS)):
+            value = _whole(f"{self.name}: {key}", getattr(self, key))
+            _between(f"{self.name}: {key}", value, 1, high)
+            object.__setattr__(self, key, value)
+        for key, words in (("first_token", ("decode", "prefill")), ("on_kill", ("fail", "reroute"))):
+            if getattr(self, key) not in words:
+                raise ValueError(f"{self.name}: {key} is {getattr(self, key)!r}; allowed are {' and '.join(words)}")
         if not self.mixed:
+            if self.latency is not None and np.asarray(self.latency).dtype.kind not in "iu":
+                kind = np.asarray(self.latency).dtype
+                raise ValueError(f"{self.name}: latency has dtype {kind}; it must hold integers, in ps")
             matrix = self.latency_matrix()
-            if matrix.shape != (len(self.prefill), len(self.decode)) or int(matrix.min()) < 0:
+            if matrix.shape != (len(self.prefill), len(self.decode)) or not (
+                0 <= int(matrix.min()) <= int(matrix.max()) <= MAX_SPAN_PS
+            ):
                 raise ValueError(
-                    f"{self.name}: latency has shape {matrix.shape}; it must be "
-                    f"({len(self.prefill)}, {len(self.decode)}) with no negative entry"
+                    f"{self.name}: latency has shape {matrix.shape}; it must be ({len(self.prefill)}, "
+                    f"{len(self.decode)}) with entries between 0 and {MAX_SPAN_PS} ps"
                 )
             for i, engine in enumerate(self.prefill):
                 if engine.egress_per_block + int(matrix[i].min()) < 1:
@@ -201,6 +243,7 @@ class Cluster:
                 raise ValueError(
                     f"{self.name}: event action {event.action!r}; allowed are kill, drain, return"
                 )
+            _between(f"{self.name}: time of the event on instance {event.instance}", event.time, 0, MAX_TIME_PS)
             if event.time < last:
                 raise ValueError(f"{self.name}: events are not sorted by time ({event.time} ps after {last} ps)")
             last = event.time
@@ -218,6 +261,35 @@ class Cluster:
         return np.repeat(own[:, None], len(self.decode), axis=1)
 
 
-def _at_least(what: str, value: int, low: int) -> None:
+_RANGES = {
+    "base_decode": (1, MAX_SPAN_PS),
+    "base_prefill": (1, MAX_SPAN_PS),
+    "base_mixed": (1, MAX_SPAN_PS),
+    "per_context": (0, MAX_SPAN_PS),
+    "per_token": (0, MAX_SPAN_PS),
+    "per_token_sq": (0, MAX_SPAN_PS),
+    "block_size": (1, MAX_BLOCK_SIZE),
+    "num_blocks": (1, MAX_BLOCKS),
+    "max_num_seqs": (1, MAX_SEQS),
+    "max_num_batched_tokens": (1, MAX_TOKENS),
+    "max_model_len": (1, MAX_TOKENS),
+    "egress_per_block": (0, MAX_SPAN_PS),
+    "latency": (0, MAX_SPAN_PS),
+    "lease": (0, MAX_SPAN_PS),
+}
+"""Least and largest value of each whole-numbered field of an engine."""
+
+
+def _whole(what: str, value: object) -> int:
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{what} is {value!r}; it must be a whole number") from None
+
+
+def _between(what: str, value: int, low: int, high: int) -> None:
     if value < low:
         raise ValueError(f"{what} is {value}; it must be at least {low}")
+    if value > high:
+        shown = value if value < 10**30 else f"about 1e{len(str(value)) - 1}"
+        raise ValueError(f"{what} is {shown}; it must be at most {high}")

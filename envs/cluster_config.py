@@ -13,13 +13,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from . import catalog, profiles, router_constants
 from .cluster import MAX_TIME_PS, PS_PER_S, Action, Cluster, ClusterEvent, EngineSpec
-from .profile_constants import PS_PER_MS, EngineOverrides
+from .profile_constants import MAX_MS, PS_PER_MS, EngineOverrides
 from .profiles import Profile
 from .router_constants import RouterConstants
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 ROLES = ("prefill", "decode", "mixed")
+
+MAX_COUNT = 4096
+"""Instances that the simulator numbers."""
 
 
 class Pool(BaseModel):
@@ -33,7 +36,7 @@ class Pool(BaseModel):
 
     model_config = STRICT
 
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, le=MAX_COUNT)
     profile: str
     overrides: EngineOverrides = EngineOverrides()
 
@@ -64,7 +67,7 @@ class Calibration(BaseModel):
 
     model_config = STRICT
 
-    scale: float = Field(1.0, gt=0)
+    scale: float = Field(1.0, ge=1e-9, le=1e9)
     overrides: dict[str, float | list[float]] = {}
 
 
@@ -99,11 +102,11 @@ class ClusterConfig(BaseModel):
     decode: Pools = []
     mixed: Pools = []
     first_token: Literal["decode", "prefill"] = "decode"
-    poll_interval_s: float = Field(0.05, gt=0)
+    poll_interval_s: float = Field(0.05, ge=1e-12, le=86_400)
     on_kill: Literal["fail", "reroute"] = "fail"
     events: list[Event] = []
-    routers: int = Field(1, ge=1)
-    pair_latency_ms: list[list[Annotated[float, Field(ge=0)]]] | None = None
+    routers: int = Field(1, ge=1, le=1024)
+    pair_latency_ms: list[list[Annotated[float, Field(ge=0, le=MAX_MS)]]] | None = None
     calibration: Calibration = Calibration()
 
     @model_validator(mode="after")

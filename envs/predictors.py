@@ -22,9 +22,6 @@ Learns = Literal["", "bucket", "prompt-bucket", "prompt-regression"]
 
 Static = Callable[[Trace, int], npt.NDArray[np.int32]]
 
-DEFAULT = "bucket"
-"""The predictor unless an experiment says otherwise."""
-
 
 @dataclass(frozen=True)
 class Predictor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -21,11 +21,8 @@ def show(
     from rich.console import Console
     from rich.table import Table
 
-    try:
-        profile = profiles.load(name)
-        engine, targets = profile.engine(), profile.slo_targets
-    except ValueError as error:
-        _fail(error)
+    profile = profiles.load(name)
+    engine, targets = profile.engine(), profile.slo_targets
     table = Table(title=f"{profile.name}: {profile.gpu}, {profile.model}, tp {profile.tensor_parallel}")
     for heading in ("constant", "value", "fit error mean / max", "source"):
         table.add_column(heading)
@@ -65,19 +62,11 @@ def import_(
     out: Annotated[Path, typer.Option("--out", help="Folder for the YAML files.")] = Path("profiles"),
 ) -> None:
     """Write one profile file for each entry of FILE."""
-    try:
-        if source not in profile_import.SOURCES:
-            raise ValueError(catalog.unknown("source of profiles", source, profile_import.SOURCES))
-        for profile in profile_import.read_fits(file):
-            typer.echo(profile_import.write(profile, out))
-    except ValueError as error:
-        _fail(error)
+    if source not in profile_import.SOURCES:
+        raise ValueError(catalog.unknown("source of profiles", source, profile_import.SOURCES))
+    for profile in profile_import.read_fits(file):
+        typer.echo(profile_import.write(profile, out))
 
 
 def _milliseconds(targets: tuple[int, int]) -> str:
     return " / ".join(f"{1e3 * t / PS_PER_S:.1f}" for t in targets) + " ms"
-
-
-def _fail(error: ValueError) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(2)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from .cluster import MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_SEQS, MAX_TOKENS
 
 PS_PER_MS = 1_000_000_000
 PS_PER_US = 1_000_000
 PS_PER_NS = 1_000
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+MAX_MS = 1e6
+MAX_US = 1e9
+MAX_NS = 1e12
+"""No constant of a step is above 1,000 s; larger ones are errors of the unit."""
+
+MAX_LEASE_S = 86_400.0
+MAX_GB = 1e6
+
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Source(BaseModel):
@@ -48,23 +60,21 @@ class StepTimes(BaseModel):
 
     model_config = STRICT
 
-    decode_base_ms: float = Field(gt=0)
-    per_sequence_us: float | None = Field(None, ge=0)
-    batch_us: dict[int, float] | None = None
-    per_context_token_ns: float = Field(ge=0)
-    prefill_base_ms: float = Field(gt=0)
-    per_prefill_token_us: float = Field(ge=0)
-    per_prefill_token_sq_ns: float = Field(ge=0)
-    mixed_base_ms: float | None = Field(None, gt=0)
+    decode_base_ms: float = Field(gt=0, le=MAX_MS)
+    per_sequence_us: float | None = Field(None, ge=0, le=MAX_US)
+    batch_us: dict[Annotated[int, Field(ge=1, le=MAX_SEQS)], Annotated[float, Field(ge=0, le=MAX_US)]] | None = None
+    per_context_token_ns: float = Field(ge=0, le=MAX_NS)
+    prefill_base_ms: float = Field(gt=0, le=MAX_MS)
+    per_prefill_token_us: float = Field(ge=0, le=MAX_US)
+    per_prefill_token_sq_ns: float = Field(ge=0, le=MAX_NS)
+    mixed_base_ms: float | None = Field(None, gt=0, le=MAX_MS)
 
     @model_validator(mode="after")
     def _one_batch_form(self) -> StepTimes:
         if (self.per_sequence_us is None) == (self.batch_us is None):
             raise ValueError("per_sequence_us and batch_us are two forms of A[B]; give exactly one")
-        if self.batch_us is not None and (not self.batch_us or min(self.batch_us) < 1):
-            raise ValueError("batch_us lists no batch size or one below 1; list sizes from 1 on")
-        if self.batch_us is not None and min(self.batch_us.values()) < 0:
-            raise ValueError("batch_us has a negative time; times are at least 0")
+        if self.batch_us is not None and not self.batch_us:
+            raise ValueError("batch_us lists no batch size; list sizes from 1 on")
         return self
 
     def batch_table(self, max_num_seqs: int) -> npt.NDArray[np.int64]:
@@ -105,11 +115,11 @@ class Memory(BaseModel):
 
     model_config = STRICT
 
-    kv_bytes_per_token: int = Field(ge=1)
-    block_size: int = Field(16, ge=1)
-    kv_tokens: int | None = Field(None, ge=1)
-    gpu_gb: float | None = Field(None, gt=0)
-    weights_gb: float | None = Field(None, gt=0)
+    kv_bytes_per_token: int = Field(ge=1, le=1_000_000_000)
+    block_size: int = Field(16, ge=1, le=MAX_BLOCK_SIZE)
+    kv_tokens: int | None = Field(None, ge=1, le=MAX_BLOCKS)
+    gpu_gb: float | None = Field(None, gt=0, le=MAX_GB)
+    weights_gb: float | None = Field(None, gt=0, le=MAX_GB)
     share: float = Field(0.9, gt=0, le=1)
 
     @model_validator(mode="after")
@@ -124,9 +134,9 @@ class Limits(BaseModel):
 
     model_config = STRICT
 
-    max_num_seqs: int = Field(256, ge=1)
-    max_num_batched_tokens: int = Field(8192, ge=1)
-    max_model_len: int = Field(ge=2)
+    max_num_seqs: int = Field(256, ge=1, le=MAX_SEQS)
+    max_num_batched_tokens: int = Field(8192, ge=1, le=MAX_TOKENS)
+    max_model_len: int = Field(ge=2, le=MAX_TOKENS)
 
 
 class Transfer(BaseModel):
@@ -140,9 +150,9 @@ class Transfer(BaseModel):
 
     model_config = STRICT
 
-    egress_gb_per_s: float = Field(gt=0)
-    latency_ms: float = Field(1.0, ge=0)
-    lease_s: float = Field(30.0, ge=0)
+    egress_gb_per_s: float = Field(ge=1e-6, le=1e6)
+    latency_ms: float = Field(1.0, ge=0, le=MAX_MS)
+    lease_s: float = Field(30.0, ge=0, le=MAX_LEASE_S)
 
 
 class Slo(BaseModel):
@@ -150,8 +160,8 @@ class Slo(BaseModel):
 
     model_config = STRICT
 
-    ttft_tight_ms: float = Field(gt=0)
-    tpot_tight_ms: float = Field(gt=0)
+    ttft_tight_ms: float = Field(gt=0, le=MAX_MS)
+    tpot_tight_ms: float = Field(gt=0, le=MAX_MS)
 
 
 GROUPS: dict[str, type[BaseModel]] = {
@@ -169,15 +179,15 @@ class EngineOverrides(BaseModel):
 
     model_config = STRICT
 
-    num_blocks: int | None = Field(None, ge=1)
-    kv_tokens: int | None = Field(None, ge=1)
-    block_size: int | None = Field(None, ge=1)
-    max_num_seqs: int | None = Field(None, ge=1)
-    max_num_batched_tokens: int | None = Field(None, ge=1)
-    max_model_len: int | None = Field(None, ge=2)
-    egress_gb_per_s: float | None = Field(None, gt=0)
-    latency_ms: float | None = Field(None, ge=0)
-    lease_s: float | None = Field(None, ge=0)
+    num_blocks: int | None = Field(None, ge=1, le=MAX_BLOCKS)
+    kv_tokens: int | None = Field(None, ge=1, le=MAX_BLOCKS)
+    block_size: int | None = Field(None, ge=1, le=MAX_BLOCK_SIZE)
+    max_num_seqs: int | None = Field(None, ge=1, le=MAX_SEQS)
+    max_num_batched_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    max_model_len: int | None = Field(None, ge=2, le=MAX_TOKENS)
+    egress_gb_per_s: float | None = Field(None, ge=1e-6, le=1e6)
+    latency_ms: float | None = Field(None, ge=0, le=MAX_MS)
+    lease_s: float | None = Field(None, ge=0, le=MAX_LEASE_S)
 
     @model_validator(mode="after")
     def _one_size(self) -> EngineOverrides:

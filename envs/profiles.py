@@ -66,7 +66,7 @@ class Profile(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.\-]*$")
     gpu: str
     model: str
-    tensor_parallel: int = Field(1, ge=1)
+    tensor_parallel: int = Field(1, ge=1, le=1024)
     step: StepTimes
     memory: Memory
     limits: Limits

@@ -27,9 +27,7 @@ CALIBRATION_PROMPT = 1_000
 
 def prefill_time(engine: EngineSpec, tokens: int) -> float:
     """Seconds to prefill one prompt on the idle engine, in chunks of `max_num_batched_tokens`."""
-    steps = -(-tokens // engine.max_num_batched_tokens)
-    work = engine.per_token * tokens + engine.per_token_sq * tokens * tokens
-    return (steps * engine.base_prefill + work) / PS_PER_S
+    return engine.prompt_time(tokens) / PS_PER_S
 
 
 def tau_prefill(engine: EngineSpec) -> float:

@@ -87,11 +87,7 @@ class Trace:
             ValueError: names the first such request, what it needs and what the instance has.
         """
         p, o = self.prompt.astype(np.int64), self.output.astype(np.int64)
-        most = p + o - 1
-        if cluster.first_token == "prefill":
-            most = np.where(o > 1, np.maximum(most, p + 1), p)
-        needs = {"prefill": p, "decode": most, "mixed": most}
-        for role, need in needs.items():
+        for role, need in slots_needed(self.prompt, self.output, cluster).items():
             for i, engine in enumerate(getattr(cluster, role)):
                 blocks = -(-need // engine.block_size)
                 for bad, what, has in (
@@ -105,6 +101,26 @@ class Trace:
                             f"{self.name}: request {k} ({p[k]} prompt + {o[k]} output tokens) needs "
                             f"{wants} {what}; {role} instance {i} ({engine.name}) has {has}"
                         )
+
+
+def slots_needed(
+    prompt: npt.NDArray[np.int32], output: npt.NDArray[np.int32], cluster: Cluster
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Tokens of KV that each request fills at most on an instance, by role (docs/model.md, "First token").
+
+    Args:
+        prompt: (N,) tokens.
+        output: (N,) tokens.
+        cluster: says which leg gives the first token.
+
+    Returns:
+        (N,) tokens for each of prefill, decode and mixed.
+    """
+    p, o = prompt.astype(np.int64), output.astype(np.int64)
+    most = p + o - 1
+    if cluster.first_token == "prefill":
+        most = np.where(o > 1, np.maximum(most, p + 1), p)
+    return {"prefill": p, "decode": most, "mixed": most}
 
 
 def _refuse(name: str, column: str, values: npt.NDArray[np.generic], bad: npt.NDArray[np.bool_], why: str) -> None:

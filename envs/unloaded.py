@@ -59,9 +59,8 @@ def disaggregated(
 ) -> Unloaded:
     """Requests alone on one prefill and one decode instance.
 
-    The chunks of a prompt telescope: ⌈p/budget⌉·base + c1·p + c2·p². The transfer takes
-    blocks(p)·egress + latency. Decode step j of those that follow feeds token c + j, so m steps from
-    context c on take m·(base + A[1] + C·c) + C·m(m−1)/2.
+    The prompt takes `EngineSpec.prompt_time`, the transfer blocks(p)·egress + latency. Decode step j of those that
+    follow feeds token c + j, so m steps from context c on take m·(base + A[1] + C·c) + C·m(m−1)/2.
 
     Args:
         prompt: (N,) tokens.
@@ -72,7 +71,7 @@ def disaggregated(
         latency: ps of the pair; `prefill.latency` unless given.
     """
     p, o = np.asarray(prompt, np.int64), np.asarray(output, np.int64)
-    computed = _prefill(p, prefill)
+    computed = prefill.prompt_time(p)
     moved = -(-p // prefill.block_size) * prefill.egress_per_block
     moved = moved + (prefill.latency if latency is None else latency)
     if first_token == "decode":
@@ -84,7 +83,7 @@ def disaggregated(
 def aggregated(prompt: npt.ArrayLike, output: npt.ArrayLike, engine: EngineSpec) -> Unloaded:
     """Requests alone on one mixed instance; the last chunk of the prompt yields the first token."""
     p, o = np.asarray(prompt, np.int64), np.asarray(output, np.int64)
-    return Unloaded(_prefill(p, engine), _steps(o - 1, p + 1, engine), o)
+    return Unloaded(engine.prompt_time(p), _steps(o - 1, p + 1, engine), o)
 
 
 def fastest(prompt: npt.ArrayLike, output: npt.ArrayLike, cluster: Cluster) -> Unloaded:
@@ -123,13 +122,6 @@ def _choices(prompt: npt.ArrayLike, output: npt.ArrayLike, cluster: Cluster) -> 
             if key not in seen:
                 seen.add(key)
                 yield disaggregated(prompt, output, prefill, decode, cluster.first_token, key[2])
-
-
-def _prefill(tokens: Ints, engine: EngineSpec) -> Ints:
-    steps = -(-tokens // engine.max_num_batched_tokens)
-    work = engine.per_token * tokens + engine.per_token_sq * tokens * tokens
-    total: Ints = steps * engine.base_prefill + work
-    return total
 
 
 def _steps(count: Ints, context: Ints, engine: EngineSpec) -> Ints:

@@ -1,4 +1,4 @@
-"""`simulate` with a policy by name: one policy, one trace, one cluster."""
+"""`simulate` with a policy by name or a recorded assignment: one trace, one cluster."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 def simulate(
     trace: Trace,
     cluster: Cluster,
-    policy: str | Router = "round-robin",
+    policy: str | Router | None = None,
     *,
+    assignment: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     predictor: Predictor | str | npt.NDArray[np.int32] = "bucket",
     seed: int = 0,
     constants: RouterConstants | None = None,
     log_decisions: bool = False,
     observe: bool = False,
 ) -> SimulationResult:
-    """Runs a policy on a trace and a cluster to the end.
+    """Runs a trace on a cluster to the end, routed by a policy or as an assignment says.
 
     Args:
         trace: the requests.
         cluster: the instances.
         policy: a policy, or its name with parameters where wanted, such as `marginal-cost(w_q=0.1)`.
+        assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An
+            instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
         predictor: gives ô: a predictor, its name, or (N,) tokens.
         seed: for what is random in the policy and the predictor.
         constants: what the router believes of the instances; None: what a perfect calibration would give.
@@ -44,12 +47,14 @@ def simulate(
         observe: keep everything that the router saw (slow; for tests and study).
 
     Raises:
-        ValueError: an unknown policy or predictor, bad parameters, or a request that cannot fit.
+        ValueError: an unknown policy or predictor, bad parameters, a request that cannot fit, both or neither of
+            policy and assignment, or an assignment out of range.
     """
     return run(
         trace,
         cluster,
         policy=registry.parse(policy) if isinstance(policy, str) else policy,
+        assignment=assignment,
         predictor=predictor,
         seed=seed,
         constants=router_constants.from_cluster(cluster) if constants is None else constants,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import lanes as V
 from . import layout as L
-from .arithmetic import leap_time, rarely, udiv
+from .arithmetic import leap_time, pick, rarely, udiv
 from .compile import inline
 from .ledger import decode_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
@@ -106,25 +106,28 @@ def advance(S: int, d: int, e: int, made: int) -> None:
     step, first, growth = ld(leap, L.LEAP_DONE), ld(leap, L.LEAP_FIRST), ld(leap, L.LEAP_GROWTH)
     if batch > 0:
         st(e, L.E_FREE, ld(e, L.E_FREE) - growth_between(S, d, batch, step + 1, step + made))
-        # within a leap the last step is the longest; the first is no stall for those who joined with it
-        longest = first + growth * (made - 1)
+        longest = first + growth * (made - 1)  # the last step
         stalls = batch_keys(S, d) + ldc(S, L.H_BATCH_STRIDE) * 8
         stalled = V.spread(longest)
-        whole = batch
-        if rarely(made == 1 and ld(e, L.E_OLD) < batch):
-            whole = 0
-            for at in range(ld(e, L.E_OLD)):
-                st(stalls, at, max(ld(stalls, at), longest))
-        for at in range(0, whole, L.STRIP):  # beyond the batch there is nothing to spoil
+        for at in range(0, batch, L.STRIP):  # beyond the batch there is nothing to spoil
             V.store(stalls, at, V.maximum(V.load(stalls, at), stalled))
             V.store(stalls, at + 8, V.maximum(V.load(stalls, at + 8), stalled))
             V.store(stalls, at + 16, V.maximum(V.load(stalls, at + 16), stalled))
             V.store(stalls, at + 24, V.maximum(V.load(stalls, at + 24), stalled))
+        for at in range(pick(made == 1, ld(e, L.E_OLD), batch), batch):  # the first step is no stall for who joined
+            s = slot_at(S, ld(batch_keys(S, d), at) & L.KEY_MASK)
+            st(stalls, at, first_stall(s, ld(leap, L.LEAP_START) + first))
         for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
     st(leap, L.LEAP_DONE, step + made)
     st(leap, L.LEAP_START, ld(leap, L.LEAP_START) + leap_time(first, growth, made))
     st(leap, L.LEAP_STEPS, ld(leap, L.LEAP_STEPS) - made)
+
+
+@inline
+def first_stall(s: int, t: int) -> int:
+    """How long a request that joined waited for its token at t: since the prefill's token, if it had one."""
+    return t - ld(s, L.SW_LAST) if rarely(ld32(s, L.S_GENERATED) != 0) else 0
 
 
 @inline

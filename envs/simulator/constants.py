@@ -13,20 +13,20 @@ from .compile import inline
 from .memory import ldc
 
 C_TAU_PREFILL, C_PREFILL_CAPACITY, C_PREFILL_GROUP = range(0, 24, 8)
-(
-    C_TAU_DECODE,
-    C_TAU_SINGLE,
-    C_DECODE_CAPACITY,
-    C_BASE,
-    C_PER_SEQUENCE,
-    C_PER_CONTEXT,
-    C_DECODE_GROUP,
-) = range(0, 56, 8)
+C_TAU_DECODE, C_TAU_SINGLE, C_DECODE_CAPACITY, C_DECODE_GROUP = range(0, 32, 8)
 # fields of rows grouped by eight instances, like those of the ledger
 
 
 def packed(constants: RouterConstants, pre_groups: int) -> npt.NDArray[np.float64]:
-    """The prefill rows, then the decode rows, padded with ones."""
+    """The prefill rows, then the decode rows, padded with ones.
+
+    Args:
+        constants: s per token, and tokens.
+        pre_groups: groups of eight prefill rows that the state block has.
+
+    Raises:
+        ValueError: the constants are for another number of prefill instances.
+    """
     routed = slice(0, constants.prefills or None)
     decoding = slice(constants.prefills, None)
     prefill = _grouped([constants.tau_prefill[routed], constants.kv_capacity[routed]])
@@ -35,9 +35,6 @@ def packed(constants: RouterConstants, pre_groups: int) -> npt.NDArray[np.float6
             constants.tau_decode[decoding],
             constants.tau_decode_single[decoding],
             constants.kv_capacity[decoding],
-            constants.base_decode[decoding],
-            constants.per_sequence[decoding],
-            constants.per_context[decoding],
         ]
     )
     if len(prefill) != pre_groups * C_PREFILL_GROUP:

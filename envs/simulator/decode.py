@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .arithmetic import leap_time, rarely, steps_within
-from .batch import advance, first_overflow, growth_at, held_blocks, join_batch, leave_batch
+from .batch import advance, first_overflow, first_stall, growth_at, held_blocks, join_batch, leave_batch
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 from .polls import before_change
@@ -282,10 +282,9 @@ def first_tokens(S: int, d: int, e: int, t: int) -> None:
     keys = batch_keys(S, d)
     for at in range(ld(e, L.E_OLD), ld(e, L.E_BATCH)):
         s = slot_at(S, ld(keys, at) & L.KEY_MASK)
+        st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, first_stall(s, t))
         if ld32(s, L.S_GENERATED) == 0:
             st(record_at(S, s), L.R_FIRST_TOKEN, t)
-        else:  # its token from prefill came before
-            st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, t - ld(s, L.SW_LAST))
 
 
 @inline

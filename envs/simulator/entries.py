@@ -70,7 +70,8 @@ def copy_keys(S: int, to: int, at: int, count: int, before: int) -> None:
 def copy_state(S: int, to: int) -> None:
     """Makes block `to` a copy of block S: what is in flight, not what is empty.
 
-    Both were built for the same cluster; `to` keeps its own slot capacity, records and logs.
+    Both were built for the same cluster, and `to` has room for as many slots as S has ever used. It keeps its own slot
+    capacity, records and logs; what the records of requests in flight hold so far, the caller copies if it is wanted.
     """
     decodes, prefills = ldc(S, L.H_DECODES), ldc(S, L.H_PREFILLS)
     stride = ldc(S, L.H_BATCH_STRIDE)

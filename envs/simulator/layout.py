@@ -241,7 +241,6 @@ MAX_ROUTERS = ROUTER_MASK + 1
 ) = range(10)
 R32_PREDICTED, R32_GENERATED, R32_PREEMPTIONS, R32_REROUTES = range(20, 24)
 R16_PREFILL, R16_DECODE, R16_ROUTER, R16_STATUS = range(48, 52)
-RECORD_WORDS = 13
 
 # --- decision log row --------------------------------------------------------------------------------------------
 D_TIME, D_POLL = 0, 1  # words

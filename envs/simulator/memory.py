@@ -67,8 +67,6 @@ ld32 = _loader(types.int32, ir.IntType(32), types.int64)
 """ld32(address, k): the k-th int32, as int64."""
 st32 = _storer(types.int32, ir.IntType(32), types.int64)
 """st32(address, k, value): writes the low 32 bits of value."""
-ld16 = _loader(types.int16, ir.IntType(16), types.int64)
-"""ld16(address, k): the k-th int16, as int64."""
 st16 = _storer(types.int16, ir.IntType(16), types.int64)
 """st16(address, k, value): writes the low 16 bits of value."""
 ldc = _loader(types.int64, ir.IntType(64), types.int64, constant=True)

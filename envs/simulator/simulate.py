@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..admission import Router
 from ..cluster import Cluster
+from ..records import DECODE_VIEW, PREFILL_VIEW
 from ..router_constants import RouterConstants
 from ..trace import Trace
 from . import entries
@@ -72,7 +73,8 @@ def simulate(
         ValueError: a request cannot fit, both or neither of policy and assignment, or an assignment out of range.
     """
     if (policy is None) == (assignment is None):
-        raise ValueError("give either a policy or an assignment")
+        both = "given" if policy is not None else "missing"
+        raise ValueError(f"policy and assignment are both {both}; exactly one is needed")
     predicted, learns = resolve_predictor(predictor, trace, seed)
     simulator = Simulator(
         cluster,
@@ -159,8 +161,8 @@ def _run_observed(
     return SimulationResult(
         records=simulator.records,
         decisions=np.array([a.index for a in seen], np.int64),
-        prefill_views=np.array([a.prefill for a in seen], np.int64).reshape(len(seen), rows[0], 7),
-        decode_views=np.array([a.decode for a in seen], np.int64).reshape(len(seen), rows[1], 11),
+        prefill_views=np.array([a.prefill for a in seen], np.int64).reshape(len(seen), rows[0], len(PREFILL_VIEW)),
+        decode_views=np.array([a.decode for a in seen], np.int64).reshape(len(seen), rows[1], len(DECODE_VIEW)),
         predicted=np.array([a.predicted for a in seen], np.int64),
         poll_times=np.array([a.poll_time for a in seen], np.int64),
     )

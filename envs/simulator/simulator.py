@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import catalog
 from ..admission import Admission
 from ..cluster import Cluster
 from ..records import DECISION, DECODE_VIEW, PREFILL_VIEW, RECORD
@@ -15,7 +17,7 @@ from ..trace import Trace
 from . import entries
 from . import layout as L
 from .constants import packed
-from .loop import DECIDE, FINISHED, GROW, PAUSED
+from .loop import DECIDE, GROW
 from .state import LEARNS, Tables, Words, grown, load_trace, new_block
 
 if TYPE_CHECKING:
@@ -25,6 +27,24 @@ FOREVER = L.FOREVER
 """A time limit that never comes, ps."""
 
 _FIRST_CAPACITY = 1024
+
+_OWN = [L.H_CAPACITY, L.H_WORDS, L.H_RECORDS, L.H_RECORD_STRIDE, L.H_DECISION_LOG, L.H_PARAMETERS]
+"""Header words that stay when a state is put back: what they say of memory belongs to the block, not to the state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of a simulator at one moment.
+
+    Attributes:
+        block: the state block up to the last slot that was ever used, words.
+        requests: (n,) requests of these slots: all in flight, and some that had ended.
+        records: (n,) their records as far as they had come.
+    """
+
+    block: Words
+    requests: npt.NDArray[np.int32]
+    records: npt.NDArray[Any]
 
 
 class Simulator:
@@ -36,13 +56,14 @@ class Simulator:
     Args:
         cluster: what to simulate.
         trace: the requests.
-        predicted: (N,) predicted output tokens, or None when `learns` names a predictor.
+        predicted: (N,) predicted output tokens, ≥ 1, or None when `learns` names a predictor.
         learns: "", "bucket", "prompt-bucket" or "prompt-regression".
         constants: the router's constants for compiled policies (`RouterConstants`), or None.
         log_decisions: whether `decisions` is kept.
 
     Raises:
-        ValueError: a request cannot fit the cluster, or `predicted` has the wrong length.
+        ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
+            neither of `predicted` and `learns` are given, `learns` is unknown, or the constants are of another cluster.
     """
 
     def __init__(
@@ -61,10 +82,13 @@ class Simulator:
                 f"{cluster.name}: {cluster.routers} routers and {len(cluster.instances)} instances; "
                 f"allowed are up to {L.MAX_ROUTERS} routers and {L.MAX_INSTANCES} instances"
             )
-        if not learns:
-            predicted = np.ascontiguousarray(predicted, np.int32)
-            if predicted.shape != (len(trace),):
-                raise ValueError(f"predicted has shape {predicted.shape}; it must be ({len(trace)},)")
+        if predicted is not None:
+            predicted = _checked(predicted, len(trace))
+        if learns not in LEARNS:
+            raise ValueError(catalog.unknown("learning predictor", learns, [name for name in LEARNS if name]))
+        if (predicted is None) == (not learns):
+            both = "missing" if predicted is None else "given"
+            raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
         self.cluster = cluster
         self.trace = trace
         self.constants = constants
@@ -194,15 +218,24 @@ class Simulator:
         if self._block[row + L.E_STATE] != L.STATE_UP:
             raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")
 
-    def snapshot(self) -> Words:
-        """A copy of the state, for `restore`. Records are not part of it: a repeated run rewrites them."""
-        return self._block[: int(self._block[L.H_O_SLOTS]) + int(self._block[L.H_HIGH]) * L.SLOT_WORDS].copy()
+    def snapshot(self) -> Snapshot:
+        """A copy of the state, for `restore`; of the records only those of requests in flight."""
+        slots = int(self._block[L.H_O_SLOTS])
+        block = self._block[: slots + int(self._block[L.H_HIGH]) * L.SLOT_WORDS].copy()
+        requests = block[slots:].view(np.int32).reshape(-1, 2 * L.SLOT_WORDS)[:, L.S_REQUEST]
+        return Snapshot(block, requests, self.records[requests])
 
-    def restore(self, snapshot: Words) -> None:
-        """Goes back to a snapshot of this simulator."""
-        capacity, words = int(self._block[L.H_CAPACITY]), int(self._block[L.H_WORDS])
-        self._block[: len(snapshot)] = snapshot
-        self._block[L.H_CAPACITY], self._block[L.H_WORDS] = capacity, words
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot of this simulator, or goes on from one of its clone.
+
+        Records of requests that had ended by then stay as they are, and so does what `set_parameters` gave.
+        """
+        while len(self._block) < len(snapshot.block):
+            self._block = grown(self._block)
+        own = self._block[_OWN]
+        self._block[: len(snapshot.block)] = snapshot.block
+        self._block[_OWN] = own
+        self.records[snapshot.requests] = snapshot.records
 
     def clone(self) -> Simulator:
         """An independent copy that goes on from here with records and decisions of its own."""
@@ -219,18 +252,30 @@ class Simulator:
         return twin
 
 
+def _checked(predicted: npt.ArrayLike, requests: int) -> npt.NDArray[np.int32]:
+    column = np.ascontiguousarray(predicted, np.int32)
+    if column.shape != (requests,):
+        raise ValueError(f"predicted has shape {column.shape}; it must be ({requests},)")
+    if (column < 1).any():
+        k = int(np.argmax(column < 1))
+        raise ValueError(f"predicted of request {k} is {column[k]}; it must be at least 1 token")
+    return column
+
+
 def resolve_predictor(
     predictor: Predictor | str | npt.NDArray[np.int32], trace: Trace, seed: int
 ) -> tuple[npt.NDArray[np.int32] | None, str]:
-    """Predicted lengths of a trace, or the name under which the core learns them in the run."""
+    """Predicted lengths of a trace, (N,) tokens, or the name under which the core learns them in the run.
+
+    Raises:
+        ValueError: an unknown predictor or a parameter out of range.
+    """
     if isinstance(predictor, np.ndarray):
         return predictor, ""
-    if isinstance(predictor, str) and predictor in LEARNS:
+    if isinstance(predictor, str) and predictor and predictor in LEARNS:
         return None, predictor
     from .. import predictors
 
     chosen = predictors.parse(predictor) if isinstance(predictor, str) else predictor
     return chosen.static(trace, seed), chosen.learns
 
-
-__all__ = ["DECIDE", "FINISHED", "FOREVER", "PAUSED", "Simulator", "resolve_predictor"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -214,8 +213,3 @@ def grown(block: Words) -> Words:
     bigger[L.H_CAPACITY] = capacity
     bigger[L.H_WORDS] = len(bigger)
     return bigger
-
-
-def keep(*objects: Any) -> tuple[Any, ...]:
-    """Holds what a state block points to, so that it is not collected."""
-    return objects

@@ -149,7 +149,7 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
 
 @rare
 def copy_slot(S: int, k: int) -> int:
-    """A second slot for the request of slot k (`reserve_slots` keeps enough free)."""
+    """A second slot for the request of slot k (`loop.is_full` has kept enough free)."""
     if ld(S, L.H_FREE_SLOT) >= 0:
         copy = ld(S, L.H_FREE_SLOT)
         st(S, L.H_FREE_SLOT, ld32(slot_at(S, copy), L.S_NEXT))

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cluster import MAX_TIME_PS
-
-PS_PER_NS = 1_000
+from ..profile_constants import PS_PER_NS
 
 MAX_TOKENS = 2**30
 """Lengths above this are taken for errors."""

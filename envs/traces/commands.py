@@ -44,17 +44,11 @@ def inspect(
     from .reader import read
 
     console = Console()
-    try:
-        found = read(file, format, sort=sort)
-        for table in tables(found, seed):
-            console.print(table)
-        _, preparation = found.prepare(profile, target_kind=targets, seed=seed)  # type: ignore[arg-type]
-        console.print(f"against {profile}: {preparation}", highlight=False, soft_wrap=True)
-        if plot is not None:
-            arrival = found.spread_arrivals(seed=seed)
-            console.print(
-                f"drawn: {draw(plot, str(file), arrival, found.prompt, found.output)}", soft_wrap=True
-            )
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+    found = read(file, format, sort=sort)
+    for table in tables(found, seed):
+        console.print(table)
+    _, preparation = found.prepare(profile, target_kind=targets, seed=seed)  # type: ignore[arg-type]
+    console.print(f"against {profile}: {preparation}", highlight=False, soft_wrap=True)
+    if plot is not None:
+        arrival = found.spread_arrivals(seed=seed)
+        console.print(f"drawn: {draw(plot, str(file), arrival, found.prompt, found.output)}", soft_wrap=True)

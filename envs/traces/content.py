@@ -61,6 +61,17 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         return gzip.decompress(data)
     except EOFError as error:
-        raise ValueError(f"{path}: is a truncated gzip file; fetch it again") from error
+        line = _whole_lines(data) + 1
+        raise ValueError(f"{path}, line {line}: the gzip file is truncated here; fetch it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: is a damaged gzip file ({error}); fetch it again") from error
+
+
+def _whole_lines(packed: bytes) -> int:
+    """Lines that a truncated gzip file still holds whole."""
+    lines = 0
+    while packed:
+        member = zlib.decompressobj(wbits=31)
+        lines += member.decompress(packed).count(b"\n")
+        packed = member.unused_data
+    return lines

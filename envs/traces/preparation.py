@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cluster import Cluster
+from ..trace import slots_needed
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,19 @@ def fits(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Whether each request is within the context limit, and within the KV cache, of every instance.
 
-    The same rule as `Trace.check_fits` (docs/model.md, "First token").
+    Args:
+        prompt: (N,) tokens.
+        output: (N,) tokens.
+        cluster: the instances.
+
+    Returns:
+        (N,) and (N,); `Trace.check_fits` accepts a request of which both are true.
     """
-    p, o = prompt.astype(np.int64), output.astype(np.int64)
-    most = p + o - 1
-    if cluster.first_token == "prefill":
-        most = np.where(o > 1, np.maximum(most, p + 1), p)
-    context = np.ones(len(p), np.bool_)
-    kv = np.ones(len(p), np.bool_)
-    for role, need in (("prefill", p), ("decode", most), ("mixed", most)):
+    whole = prompt.astype(np.int64) + output
+    context = np.ones(len(whole), np.bool_)
+    kv = np.ones(len(whole), np.bool_)
+    for role, need in slots_needed(prompt, output, cluster).items():
         for engine in set(getattr(cluster, role)):
-            context &= p + o <= engine.max_model_len
+            context &= whole <= engine.max_model_len
             kv &= -(-need // engine.block_size) <= engine.num_blocks
     return context, kv

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..cluster import MAX_TIME_PS, PS_PER_S
 from ..streams import stream
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 CHUNK = 65_536
 """Points are drawn and summed in pieces of this size, so that a longer run has the same first points."""
@@ -42,7 +42,7 @@ class Gamma(BaseModel):
     model_config = STRICT
 
     process: Literal["gamma"]
-    cv: float = Field(gt=0, le=100)
+    cv: float = Field(ge=0.01, le=100)
 
 
 class OnOff(BaseModel):
@@ -57,9 +57,9 @@ class OnOff(BaseModel):
     model_config = STRICT
 
     process: Literal["on-off"]
-    on_fraction: float = Field(gt=0, lt=1)
-    mean_on_s: float = Field(gt=0)
-    cv: float = Field(1.0, gt=0, le=100)
+    on_fraction: float = Field(ge=1e-3, le=0.999)
+    mean_on_s: float = Field(ge=1e-3, le=1e6)
+    cv: float = Field(1.0, ge=0.01, le=100)
 
 
 class Mmpp(BaseModel):
@@ -75,10 +75,10 @@ class Mmpp(BaseModel):
     model_config = STRICT
 
     process: Literal["mmpp"]
-    ratio: float = Field(ge=1)
-    on_fraction: float = Field(gt=0, lt=1)
-    mean_on_s: float = Field(gt=0)
-    cv: float = Field(1.0, gt=0, le=100)
+    ratio: float = Field(ge=1, le=1e6)
+    on_fraction: float = Field(ge=1e-3, le=0.999)
+    mean_on_s: float = Field(ge=1e-3, le=1e6)
+    cv: float = Field(1.0, ge=0.01, le=100)
 
 
 Arrivals = Annotated[Poisson | Gamma | OnOff | Mmpp, Field(discriminator="process")]

@@ -11,7 +11,7 @@ from ..targets import Targets
 from .arrivals import Arrivals, Poisson
 from .lengths import LengthLaw
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Family(BaseModel):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,9 +26,9 @@ class Part(BaseModel):
 
     model_config = STRICT
 
-    weight: float = Field(1.0, gt=0)
-    median: float = Field(gt=0)
-    sigma: float = Field(gt=0)
+    weight: float = Field(1.0, gt=0, le=1e6)
+    median: float = Field(gt=0, le=1e9)
+    sigma: float = Field(ge=1e-6, le=100)
 
 
 class LengthLaw(BaseModel):
@@ -48,7 +48,7 @@ class LengthLaw(BaseModel):
     model_config = STRICT
 
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
-    min: int = Field(1, ge=1)
+    min: int = Field(1, ge=1, le=1_048_576)
     max: int = Field(8192, ge=1, le=1_048_576)
 
     @model_validator(mode="after")

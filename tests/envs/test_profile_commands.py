@@ -4,14 +4,14 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from disaggroute.__main__ import app
 from disaggroute.envs import profiles
-from disaggroute.envs.profile_commands import app
 
 run = CliRunner().invoke
 
 
 def test_show_prints_constants_sources_and_what_follows() -> None:
-    result = run(app, ["show", "a40-qwen2.5-3b"])
+    result = run(app, ["profile", "show", "a40-qwen2.5-3b"])
     assert result.exit_code == 0
     for text in (
         "step.decode_base_ms",
@@ -25,19 +25,19 @@ def test_show_prints_constants_sources_and_what_follows() -> None:
 
 
 def test_show_answers_an_unknown_name_with_exit_code_2() -> None:
-    result = run(app, ["show", "a40"])
+    result = run(app, ["profile", "show", "a40"])
     assert result.exit_code == 2
-    assert "error: unknown profile 'a40'" in result.output
+    assert "disaggroute: unknown profile 'a40'" in result.output
 
 
 def test_import_writes_a_file_for_each_fit(shared_data: Path, tmp_path: Path) -> None:
-    result = run(app, ["import", str(shared_data / "profiles" / "profiles.json"), "--out", str(tmp_path)])
+    result = run(app, ["profile", "import", str(shared_data / "profiles" / "profiles.json"), "--out", str(tmp_path)])
     assert result.exit_code == 0
     assert {path.stem for path in tmp_path.glob("*.yaml")} == set(profiles.names()) - {"a40-qwen2.5-3b"}
 
 
 def test_import_answers_bad_input_with_exit_code_2(tmp_path: Path) -> None:
-    missing = run(app, ["import", str(tmp_path / "none.json")])
+    missing = run(app, ["profile", "import", str(tmp_path / "none.json")])
     assert (missing.exit_code, "cannot be read" in missing.output) == (2, True)
-    source = run(app, ["import", "x", "--from", "aiconfigurator-fit"])
+    source = run(app, ["profile", "import", "x", "--from", "aiconfigurator-fit"])
     assert (source.exit_code, "nearest: aiconfigurator-fits" in source.output) == (2, True)

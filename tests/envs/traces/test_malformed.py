@@ -202,7 +202,15 @@ def test_a_folder_is_no_trace(tmp_path: Path) -> None:
 def test_a_truncated_gzip_file_is_refused(tmp_path: Path, keep: int) -> None:
     packed = gzip.compress((VIDUR + "0,1,1\n" * 50).encode())
     (tmp_path / "t.csv.gz").write_bytes(packed[:keep])
-    with pytest.raises(ValueError, match=r"t\.csv\.gz: is a truncated gzip file; fetch it again"):
+    with pytest.raises(ValueError, match=r"t\.csv\.gz, line \d+: the gzip file is truncated here; fetch it again"):
+        traces.read(tmp_path / "t.csv.gz")
+
+
+def test_a_truncated_gzip_file_names_the_first_line_that_is_not_whole(tmp_path: Path) -> None:
+    whole = gzip.compress((VIDUR + "0,1,1\n" * 4).encode())
+    cut = gzip.compress(b"5,1,1\n6,1")[:-8]  # a second member without its trailer
+    (tmp_path / "t.csv.gz").write_bytes(whole + cut)
+    with pytest.raises(ValueError, match=r"t\.csv\.gz, line 7: the gzip file is truncated here"):
         traces.read(tmp_path / "t.csv.gz")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from disaggroute.envs.traces.commands import app
+from disaggroute.__main__ import app
 
 run = CliRunner().invoke
 
@@ -19,7 +19,7 @@ def sample(tmp_path: Path) -> Path:
 
 
 def test_inspect_prints_format_rows_rate_burstiness_and_lengths(sample: Path) -> None:
-    result = run(app, ["inspect", str(sample)])
+    result = run(app, ["trace", "inspect", str(sample)])
     assert result.exit_code == 0
     for text in (
         "vidur",
@@ -35,13 +35,13 @@ def test_inspect_prints_format_rows_rate_burstiness_and_lengths(sample: Path) ->
 
 
 def test_inspect_draws(sample: Path, tmp_path: Path) -> None:
-    result = run(app, ["inspect", str(sample), "--plot", str(tmp_path / "t.png"), "--format", "vidur"])
+    result = run(app, ["trace", "inspect", str(sample), "--plot", str(tmp_path / "t.png"), "--format", "vidur"])
     assert result.exit_code == 0
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_inspect_says_that_quantised_times_were_spread(shared_data: Path) -> None:
-    result = run(app, ["inspect", str(shared_data / "formats" / "mooncake_conversation_head50.jsonl")])
+    result = run(app, ["trace", "inspect", str(shared_data / "formats" / "mooncake_conversation_head50.jsonl")])
     assert "spread at random" in result.output
     assert "prefix blocks" in result.output
 
@@ -59,7 +59,7 @@ def test_inspect_says_that_quantised_times_were_spread(shared_data: Path) -> Non
 def test_bad_input_ends_with_code_2_and_one_sentence(
     sample: Path, arguments: list[str], sentence: str
 ) -> None:
-    result = run(app, ["inspect", str(sample), *arguments])
+    result = run(app, ["trace", "inspect", str(sample), *arguments])
     assert result.exit_code == 2
     assert sentence in result.output
     assert "Traceback" not in result.output
