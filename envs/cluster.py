@@ -20,10 +20,7 @@ MAX_TIME_PS = 100 * 86_400 * PS_PER_S
 """Longest trace: 100 days, so that sums of times stay inside int64."""
 
 MAX_SPAN_PS = 1 << 58
-"""Longest that one constant, one transfer or one request may take: 3.3 days."""
-
-LAST_TIME_PS = (1 << 63) - (1 << 59)
-"""A run ends by this time (100.08 days): one more span after it still fits int64."""
+"""Largest time constant: 3.3 days."""
 
 MAX_TOKENS = 1 << 30
 """Largest context limit and step budget, tokens."""

@@ -8,10 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .cluster import MAX_TIME_PS, Cluster
+from .time_limits import check_spans
 
 TIGHT, LOOSE = 0, 1
 SLO_CLASSES = ("tight", "loose")
 """Names of the SLO classes, by their index in `Trace.slo`."""
+
+
+MAX_TARGET_PS = 1 << 59
+"""Longest TTFT target, and TPOT target times output tokens (6.7 days): reports multiply them by up to 12."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +55,11 @@ class Trace:
         Raises:
             ValueError: a column has another length, is unsorted or out of range; names the request.
         """
-        n = len(self.arrival)
+        n = np.size(self.arrival)
         kinds = {"arrival": np.int64, "prompt": np.int32, "output": np.int32, "slo": np.int8}
         kinds |= {"family": np.int8, "ttft_target": np.int64, "tpot_target": np.int64}
         for key, dtype in kinds.items():
-            column = np.ascontiguousarray(getattr(self, key), dtype)
-            if column.shape != (n,):
-                raise ValueError(f"{self.name}: {key} has shape {column.shape}; it must be ({n},)")
-            object.__setattr__(self, key, column)
+            object.__setattr__(self, key, _column(self.name, key, getattr(self, key), dtype, n))
         if n == 0:
             return
         _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
@@ -69,6 +71,11 @@ class Trace:
         _refuse(self.name, "slo", self.slo, classes, "must be 0 (tight) or 1 (loose)")
         families = (self.family < 0) | (self.family >= len(self.families))
         _refuse(self.name, "family", self.family, families, f"must be an index below {len(self.families)}")
+        for key, tokens in (("ttft_target", np.ones(n, np.int64)), ("tpot_target", self.output.astype(np.int64))):
+            target, most = getattr(self, key), MAX_TARGET_PS // tokens
+            _refuse(self.name, key, target, target < 0, "must not be negative")
+            k = int(np.argmax(target > most))
+            _refuse(self.name, key, target, target > most, f"must be at most {most[k]} ps")
 
     def __len__(self) -> int:
         """Number of requests."""
@@ -84,7 +91,8 @@ class Trace:
         """Refuses a trace that holds a request which no instance choice could always serve.
 
         Raises:
-            ValueError: names the first such request, what it needs and what the instance has.
+            ValueError: names the first such request, what it needs and what the instance has; or an engine so
+                slow that times could overflow.
         """
         p, o = self.prompt.astype(np.int64), self.output.astype(np.int64)
         for role, need in slots_needed(self.prompt, self.output, cluster).items():
@@ -101,6 +109,7 @@ class Trace:
                             f"{self.name}: request {k} ({p[k]} prompt + {o[k]} output tokens) needs "
                             f"{wants} {what}; {role} instance {i} ({engine.name}) has {has}"
                         )
+        check_spans(cluster, self.arrival, self.prompt, self.output)
 
 
 def slots_needed(
@@ -121,6 +130,18 @@ def slots_needed(
     if cluster.first_token == "prefill":
         most = np.where(o > 1, np.maximum(most, p + 1), p)
     return {"prefill": p, "decode": most, "mixed": most}
+
+
+def _column(name: str, key: str, given: object, dtype: npt.DTypeLike, requests: int) -> npt.NDArray[np.generic]:
+    column = np.asarray(given)
+    if column.shape != (requests,):
+        raise ValueError(f"{name}: {key} has shape {column.shape}; it must be ({requests},)")
+    if column.dtype.kind not in "iu" and requests:
+        raise ValueError(f"{name}: {key} has dtype {column.dtype}; it must hold integers")
+    limits = np.iinfo(dtype)
+    if requests:
+        _refuse(name, key, column, (column > limits.max) | (column < limits.min), f"must be at most {limits.max}")
+    return np.ascontiguousarray(column, dtype)
 
 
 def _refuse(name: str, column: str, values: npt.NDArray[np.generic], bad: npt.NDArray[np.bool_], why: str) -> None:

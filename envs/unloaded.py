@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .cluster import Cluster, EngineSpec
+from .time_limits import check_alone
 from .trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -71,6 +72,8 @@ def disaggregated(
         latency: ps of the pair; `prefill.latency` unless given.
     """
     p, o = np.asarray(prompt, np.int64), np.asarray(output, np.int64)
+    check_alone(prefill, p, np.zeros(1, np.int64))
+    check_alone(decode, p, o)
     computed = prefill.prompt_time(p)
     moved = -(-p // prefill.block_size) * prefill.egress_per_block
     moved = moved + (prefill.latency if latency is None else latency)
@@ -83,6 +86,7 @@ def disaggregated(
 def aggregated(prompt: npt.ArrayLike, output: npt.ArrayLike, engine: EngineSpec) -> Unloaded:
     """Requests alone on one mixed instance; the last chunk of the prompt yields the first token."""
     p, o = np.asarray(prompt, np.int64), np.asarray(output, np.int64)
+    check_alone(engine, p, o)
     return Unloaded(engine.prompt_time(p), _steps(o - 1, p + 1, engine), o)
 
 

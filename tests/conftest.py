@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Read when the libraries are imported, so before the first test module: no window, and no threads that
@@ -18,3 +19,11 @@ settings.register_profile(
 )
 settings.register_profile("long", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile("default")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests have told by `record_property`, whichever process they ran in."""
+    told = [pair for report in terminalreporter.getreports("passed") for pair in report.user_properties]
+    for title, text in told:
+        terminalreporter.section(title)
+        terminalreporter.write_line(str(text))

@@ -262,19 +262,19 @@ def _say(text: str) -> None:
 
 
 def _show(evaluation: Evaluation, draw: Any) -> None:
-    from rich.console import Console
-
     from .comparison import compare
-    from .table import delay_table, goodput_table, remarks
+    from .table import NARROWEST, delay_table, goodput_table, remarks, table_console
 
-    console = Console(highlight=False)
+    console = table_console()
     comparison = compare(evaluation)
     title = evaluation.setting.title(evaluation.seeds)
     picture = draw(comparison, title, evaluation.folder.path / "goodput.png")
     console.print(title, soft_wrap=True)
-    console.print(goodput_table(comparison))
-    console.print(delay_table(comparison))
-    console.print(remarks(comparison))
+    for table in (goodput_table(comparison, console.width), delay_table(comparison, console.width)):
+        console.print()
+        console.print(table)
+    console.print()
+    console.print(remarks(comparison), width=NARROWEST)
     for path in (evaluation.folder.path / "summary.csv", evaluation.folder.path / "records.parquet", picture):
         if path.exists():
             console.print(str(path), soft_wrap=True)

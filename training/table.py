@@ -1,23 +1,49 @@
-"""The comparison as two tables on the terminal, narrow enough for 80 columns."""
+"""The comparison as two tables on the terminal; from 80 columns on, all numbers show in full."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
 from .comparison import Comparison
 from .statistics import Estimate
 
+NARROWEST = 80
+"""Columns that the tables need when policies are wrapped."""
 
-def goodput_table(comparison: Comparison) -> Table:
-    """Goodput, its interval, the difference to the baseline in points (hundredths), and by class."""
-    table = _table(("goodput", "interval", f"points to\n{comparison.baseline}", "tight", "loose"))
+_PIPED = 160
+"""Columns for whoever reads the output from a pipe or a file: nearly every policy stays on one line."""
+
+_BESIDE = 62
+"""Columns that the numbers of either table need, at their widest, beside the policy."""
+
+
+def table_console() -> Console:
+    """The standard output, wide enough for every number; a pipe is as wide as $COLUMNS says, or wide."""
+    console = Console(highlight=False)
+    piped = not console.is_terminal and "COLUMNS" not in os.environ
+    console.width = _PIPED if piped else max(console.width, NARROWEST)
+    return console
+
+
+def goodput_table(comparison: Comparison, width: int = NARROWEST) -> Table:
+    """Goodput, its interval, the difference to the baseline in points (hundredths), and by class.
+
+    Args:
+        comparison: the numbers.
+        width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
+    """
+    baseline = wrapped(comparison.baseline)
+    table = _table(("goodput", "interval", f"points to\n{baseline}", "tight", "loose"))
     best = max(line.goodput.mean for line in comparison.lines)
     for line in comparison.lines:
         table.add_row(
-            line.label,
+            wrapped(line.label, width),
             f"{line.goodput.mean:.3f}",
             interval(line.goodput),
             points(line.difference),
@@ -28,14 +54,19 @@ def goodput_table(comparison: Comparison) -> Table:
     return table
 
 
-def delay_table(comparison: Comparison) -> Table:
-    """Delays (means over the seeds of each seed's quantile), the longest stall, balance and failures."""
+def delay_table(comparison: Comparison, width: int = NARROWEST) -> Table:
+    """Delays (means over the seeds of each seed's quantile), the longest stall, balance and failures.
+
+    Args:
+        comparison: the numbers.
+        width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
+    """
     table = _table(
         ("TTFT\nP50 s", "TTFT\nP99 s", "TPOT\nP99 ms", "longest\nstall s", "count\nCV", "token\nCV", "failed")
     )
     for line in comparison.lines:
         table.add_row(
-            line.label,
+            wrapped(line.label, width),
             number(line.ttft_p50, 3),
             number(line.ttft_p99, 3),
             number(1e3 * line.tpot_p99, 1),
@@ -51,9 +82,19 @@ def remarks(comparison: Comparison) -> str:
     """What a reader of the tables must know."""
     return (
         f"{comparison.requests:,} requests measured per policy. Ceiling {comparison.ceiling:.3f}: the share "
-        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}. CV: "
-        "coefficient of variation over the instances that decode."
+        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}. "
+        "Points: hundredths of goodput. CV: coefficient of variation over the instances that decode."
     )
+
+
+def wrapped(label: str, width: int = NARROWEST) -> str:
+    """A policy on as many lines as a table of this width needs, broken after a bracket or a comma."""
+    lines, room = [""], width - _BESIDE
+    for part in re.findall(r"[^(,]*[(,]?\s*", label):
+        if lines[-1].strip() and len(lines[-1] + part.rstrip()) > room:
+            lines.append(" ")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def interval(estimate: Estimate) -> str:
@@ -81,8 +122,8 @@ def number(value: float, digits: int) -> str:
 
 
 def _table(columns: tuple[str, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("policy", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     return table

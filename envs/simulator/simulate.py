@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..admission import Router
-from ..cluster import Cluster
+from ..cluster import PS_PER_S, Cluster
 from ..records import DECODE_VIEW, PREFILL_VIEW
 from ..router_constants import RouterConstants
+from ..time_limits import last_time
 from ..trace import Trace
 from . import entries
-from .simulator import Simulator, resolve_predictor
+from .simulator import FOREVER, Simulator, resolve_predictor
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -84,26 +85,30 @@ def simulate(
         constants=constants,
         log_decisions=log_decisions,
     )
+    until = last_time(cluster, trace.arrival)
     pairs = None if assignment is None else check_assignment(assignment, trace, cluster)
     if policy is not None:
         policy.reset(seed)
     if observe:
-        return _run_observed(simulator, policy, pairs)
+        seen = _run_observed(simulator, policy, pairs, until)
+        _check_ended(simulator, until)
+        return seen
     if pairs is not None:
-        simulator.run_with(entries.run, pairs[0].ctypes.data, pairs[1].ctypes.data)
+        simulator.run_with(entries.run, pairs[0].ctypes.data, pairs[1].ctypes.data, until=until)
     elif policy is not None:
-        run_policy(simulator, policy, seed)
+        run_policy(simulator, policy, seed, until)
+    _check_ended(simulator, until)
     empty = np.zeros(0, np.int64)
     return SimulationResult(simulator.records, simulator.decisions, empty, empty, empty, empty)
 
 
-def run_policy(simulator: Simulator, policy: Router, seed: int) -> None:
-    """Runs a policy to the end, in the compiled loop if it has a compiled form (`run_compiled`)."""
+def run_policy(simulator: Simulator, policy: Router, seed: int, until: int = FOREVER) -> None:
+    """Runs a policy to the end or to `until` (ps), in the compiled loop if it has a compiled form (`run_compiled`)."""
     compiled = getattr(policy, "run_compiled", None)
-    if compiled is not None and compiled(simulator, seed):
+    if compiled is not None and compiled(simulator, seed, until):
         return
     decide = getattr(policy, "choose", policy.route)  # `choose` also tells the probability of its choice
-    while simulator.run():
+    while simulator.run(until):
         simulator.send(*decide(simulator.admission()))
 
 
@@ -117,21 +122,34 @@ def check_assignment(
     """
     counts = (len(cluster.mixed),) * 2 if cluster.aggregated else (len(cluster.prefill), len(cluster.decode))
     columns = []
+    if len(assignment) != 2:
+        raise ValueError(f"assignment holds {len(assignment)} columns; it must be prefill and decode indices")
     for name, given, count in zip(("prefill", "decode"), assignment, counts, strict=True):
-        column = np.ascontiguousarray(given, np.int64)
+        column = np.asarray(given)
         if column.shape != (len(trace),):
             raise ValueError(f"assignment: {name} has shape {column.shape}; it must be ({len(trace)},)")
+        if column.dtype.kind not in "iu" and len(trace):
+            raise ValueError(f"assignment: {name} has dtype {column.dtype}; it must hold integers")
         bad = (column < 0) | (column >= count)
         if bad.any():
             k = int(np.argmax(bad))
             raise ValueError(
                 f"assignment: {name} of request {k} is {column[k]}; allowed are 0 to {count - 1}"
             )
-        columns.append(column)
+        columns.append(np.ascontiguousarray(column, np.int64))
     if cluster.aggregated and (columns[0] != columns[1]).any():
         k = int(np.argmax(columns[0] != columns[1]))
         raise ValueError(f"assignment: request {k} has two different mixed instances")
     return columns[0], columns[1]
+
+
+def _check_ended(simulator: Simulator, until: int) -> None:
+    left = len(simulator.trace) - simulator.ended
+    if left:
+        raise RuntimeError(
+            f"{simulator.trace.name} on {simulator.cluster.name}: {left} requests are still in flight after "
+            f"{until // (86_400 * PS_PER_S)} days; times end there, so lower the rate or shorten the trace"
+        )
 
 
 def _next_open(view: Integers, index: int) -> int:
@@ -142,10 +160,10 @@ def _next_open(view: Integers, index: int) -> int:
 
 
 def _run_observed(
-    simulator: Simulator, policy: Router | None, pairs: tuple[Integers, Integers] | None
+    simulator: Simulator, policy: Router | None, pairs: tuple[Integers, Integers] | None, until: int
 ) -> SimulationResult:
     seen = []
-    while simulator.run():
+    while simulator.run(until):
         admission = simulator.admission()
         seen.append(admission)
         if pairs is not None:

@@ -253,7 +253,10 @@ class Simulator:
 
 
 def _checked(predicted: npt.ArrayLike, requests: int) -> npt.NDArray[np.int32]:
-    column = np.ascontiguousarray(predicted, np.int32)
+    given = np.asarray(predicted)
+    if given.size and (given.dtype.kind not in "iu" or int(given.max()) > np.iinfo(np.int32).max):
+        raise ValueError(f"predicted has dtype {given.dtype} and reaches {given.max()}; it must hold int32 tokens")
+    column = np.ascontiguousarray(given, np.int32)
     if column.shape != (requests,):
         raise ValueError(f"predicted has shape {column.shape}; it must be ({requests},)")
     if (column < 1).any():

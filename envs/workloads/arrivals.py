@@ -21,6 +21,9 @@ STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 CHUNK = 65_536
 """Points are drawn and summed in pieces of this size, so that a longer run has the same first points."""
 
+MAX_REQUESTS = 100_000_000
+"""Most points and bursts of a trace: their columns take a few GB."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -118,6 +121,10 @@ def arrival_times(
 
 def _points(cv: float, end: float, seed: int) -> Floats:
     """Points of a unit-rate gamma renewal process in [0, end)."""
+    if end > MAX_REQUESTS:
+        raise ValueError(
+            f"rate and duration ask for about {end:.3g} requests; a trace holds at most {MAX_REQUESTS:,}"
+        )
     generator = stream(seed, "arrivals")
     shape = 1.0 / (cv * cv)
     pieces: list[Floats] = []
@@ -143,6 +150,12 @@ def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Fl
     else:
         on, off = 1.0 / fraction, 0.0
     mean = {True: process.mean_on_s, False: process.mean_on_s * (1.0 - fraction) / fraction}
+    runs_each = process.on_fraction / process.mean_on_s
+    if duration_s * runs_each > MAX_REQUESTS:
+        raise ValueError(
+            f"mean_on_s is {process.mean_on_s:g} s, which makes about {duration_s * runs_each:.3g} bursts in "
+            f"{duration_s:g} s; a trace holds at most {MAX_REQUESTS:,}"
+        )
     generator = stream(seed, "bursts")
     first_on = bool(generator.random() < fraction)
     edges, mass = [np.zeros(1)], [np.zeros(1)]

@@ -214,9 +214,9 @@ FIRST_LEG = (
     ),
     Fault(
         "no stall after the prefill's token",
-        "decode.py",
-        "* 8, at, t - ld(s, L.SW_LAST))",
-        "* 8, at, 0)",
+        "batch.py",
+        "return t - ld(s, L.SW_LAST) if",
+        "return 0 if",
     ),
 )
 """From arrival to the decode batch."""
@@ -233,12 +233,6 @@ SECOND_LEG = (
         "decode.py",
         "if not (preempted and batch + ld(e, L.E_CHUNKED) > 0):",
         "if not (preempted and batch + ld(e, L.E_CHUNKED) > L.KEY_MASK):",
-    ),
-    Fault(
-        "pass that preempted leaps",
-        "decode.py",
-        "        if preempted == 0:",
-        "        if preempted >= 0:",
     ),
     Fault(
         "oldest preempted",
@@ -267,8 +261,8 @@ SECOND_LEG = (
     Fault(
         "first step of a leap stalls those who joined",
         "batch.py",
-        "had = pick(made > 1, batch, ld(e, L.E_OLD))",
-        "had = batch",
+        "pick(made == 1, ld(e, L.E_OLD), batch), batch)",
+        "batch, batch)",
     ),
     Fault(
         "longest stall a step too long",

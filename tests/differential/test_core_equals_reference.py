@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -38,14 +39,14 @@ def test_core_equals_reference_on_many_more_cases(batch: int) -> None:
         compare(random_case(seed))
 
 
-def test_the_cases_are_rich_in_what_is_hard() -> None:
+def test_the_cases_are_rich_in_what_is_hard(record_property: Callable[[str, object], None]) -> None:
     shares: Counter[str] = Counter()
     sample = range(500)
     for seed in sample:
         facts = dataclasses.asdict(compare(random_case(seed)).facts)
         shares.update(name for name, count in facts.items() if count)
-    for name, count in shares.most_common():
-        print(f"{name:<20} {count / len(sample):6.1%} of the cases")
+    lines = [f"{name:<20} {count / len(sample):6.1%}" for name, count in shares.most_common()]
+    record_property(f"share of {len(sample)} random cases in which it happens", "\n".join(lines))
     for name in ("preemptions", "ties", "egress_queueing", "blocked_reservation", "kills", "lost"):
         assert shares[name] >= 0.05 * len(sample), f"{name} occurs in {shares[name]} of {len(sample)} cases"
     rare = ("repeated_passes", "chunked_recomputes", "mixed_steps", "leases", "reroutes", "rejected")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import disaggroute
@@ -37,6 +39,19 @@ def test_options_reach_the_simulator() -> None:
     assert (seen.records == below.records).all()
     assert (seen.decode_views == below.decode_views).all()
     assert len(simulate(of, on, "random", log_decisions=True).decisions) == len(of)
+
+
+def test_a_recorded_routing_is_replayed() -> None:
+    on, of = scenes.cluster(), scenes.trace()
+    routed = simulate(of, on, "random", seed=3).records
+    again = simulate(of, on, assignment=(routed["prefill"], routed["decode"])).records
+    assert (routed == again).all()
+
+
+@pytest.mark.parametrize(("policy", "assignment"), [(None, None), ("random", ([0], [0]))])
+def test_a_run_needs_either_a_policy_or_an_assignment(policy: str | None, assignment: Any) -> None:
+    with pytest.raises(ValueError, match="policy and assignment are both (given|missing); exactly one is needed"):
+        simulate(scenes.trace(1), scenes.cluster(), policy, assignment=assignment)
 
 
 def test_an_unknown_policy_is_answered_by_a_sentence() -> None:

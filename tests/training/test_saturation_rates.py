@@ -27,7 +27,7 @@ def test_a_cluster_of_another_name_and_the_same_content_has_the_same_rate() -> N
 
 
 def test_another_workload_or_cluster_has_none() -> None:
-    assert stored_rate("mixed-bursty-a40", cluster_config.load("1p2d-a40").build()) is None
+    assert stored_rate("mixed-bursty-a40", cluster_config.from_topology("3P5D", "a40-qwen2.5-3b").build()) is None
     assert stored_rate("something-else", cluster_config.load("2p4d-a40").build()) is None
 
 
