@@ -25,11 +25,11 @@ class SentenceGroup(TyperGroup):
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(FAILED) from None
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
             if ctx.params.get("debug"):
                 raise
             _say(_sentence(error))
-            raise typer.Exit(FAILED if isinstance(error, RuntimeError) else BAD_INPUT) from None
+            raise typer.Exit(FAILED if isinstance(error, RuntimeError | MemoryError) else BAD_INPUT) from None
 
 
 app = typer.Typer(
@@ -81,6 +81,8 @@ def _sentence(error: Exception) -> str:
         # Ours already read as a sentence; the interpreter's own start with "[Errno 2]".
         text = error.strerror or str(error)
         return f"{error.filename}: {text.lower()}" if error.filename else text
+    if isinstance(error, MemoryError) and not str(error):
+        return "the memory is full; fewer workers, a lower rate or a shorter duration may help"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -147,6 +147,8 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         key, allowed = str(ctx["discriminator"]).strip("'"), ctx.get("expected_tags")
         value = f" is '{ctx['tag']}'" if "tag" in ctx else " is missing"
         return f"{where}.{key}{value}; it must be " + (f"one of {allowed}" if allowed else "given")
+    if kind == "int_parsing_size":
+        return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
     for opening in ("Input", "Value", "String"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"

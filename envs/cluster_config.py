@@ -67,7 +67,7 @@ class Calibration(BaseModel):
 
     model_config = STRICT
 
-    scale: float = Field(1.0, ge=1e-9, le=1e9)
+    scale: float = Field(1.0, gt=0, le=1e9)
     overrides: dict[str, float | list[float]] = {}
 
 
@@ -102,7 +102,7 @@ class ClusterConfig(BaseModel):
     decode: Pools = []
     mixed: Pools = []
     first_token: Literal["decode", "prefill"] = "decode"
-    poll_interval_s: float = Field(0.05, ge=1e-12, le=86_400)
+    poll_interval_s: float = Field(0.05, gt=0, le=86_400)
     on_kill: Literal["fail", "reroute"] = "fail"
     events: list[Event] = []
     routers: int = Field(1, ge=1, le=1024)

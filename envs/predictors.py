@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import catalog
+from .cluster import MAX_TOKENS
 from .streams import stream
 from .trace import Trace
 
@@ -81,14 +82,16 @@ def noisy(error: float = 0.5) -> Predictor:
         error: e ≥ 0.
 
     Raises:
-        ValueError: the error is negative or not finite.
+        ValueError: the error is negative, not finite or above 10.
     """
     e = _number("noisy", "error", error, 0.0)
+    if e > 10:
+        raise ValueError(f"noisy: error is {error}; it must be at most 10")
 
     def predict(trace: Trace, seed: int) -> npt.NDArray[np.int32]:
         z = stream(seed, "noise").standard_normal(len(trace))
         guess = np.rint(trace.output * np.exp(e * z - e * e / 2))
-        return np.clip(guess, 1, np.iinfo(np.int32).max // 2).astype(np.int32)
+        return np.clip(guess, 1, MAX_TOKENS).astype(np.int32)
 
     return Predictor("noisy", (("error", e),), predict=predict)
 
@@ -100,8 +103,8 @@ def constant(tokens: int = 128) -> Predictor:
         ValueError: fewer than 1 token, or no whole number.
     """
     value = _number("constant", "tokens", tokens, 1.0)
-    if value != int(value):
-        raise ValueError(f"constant: tokens is {tokens}; it must be a whole number")
+    if value != int(value) or value > MAX_TOKENS:
+        raise ValueError(f"constant: tokens is {tokens}; it must be a whole number of at most {MAX_TOKENS}")
     return Predictor(
         "constant",
         (("tokens", int(value)),),

@@ -62,7 +62,7 @@ class StepTimes(BaseModel):
 
     decode_base_ms: float = Field(gt=0, le=MAX_MS)
     per_sequence_us: float | None = Field(None, ge=0, le=MAX_US)
-    batch_us: dict[Annotated[int, Field(ge=1, le=MAX_SEQS)], Annotated[float, Field(ge=0, le=MAX_US)]] | None = None
+    batch_us: dict[Annotated[int, Field(le=MAX_SEQS)], Annotated[float, Field(le=MAX_US)]] | None = None
     per_context_token_ns: float = Field(ge=0, le=MAX_NS)
     prefill_base_ms: float = Field(gt=0, le=MAX_MS)
     per_prefill_token_us: float = Field(ge=0, le=MAX_US)
@@ -73,8 +73,10 @@ class StepTimes(BaseModel):
     def _one_batch_form(self) -> StepTimes:
         if (self.per_sequence_us is None) == (self.batch_us is None):
             raise ValueError("per_sequence_us and batch_us are two forms of A[B]; give exactly one")
-        if self.batch_us is not None and not self.batch_us:
-            raise ValueError("batch_us lists no batch size; list sizes from 1 on")
+        if self.batch_us is not None and (not self.batch_us or min(self.batch_us) < 1):
+            raise ValueError("batch_us lists no batch size or one below 1; list sizes from 1 on")
+        if self.batch_us is not None and min(self.batch_us.values()) < 0:
+            raise ValueError("batch_us has a negative time; times are at least 0")
         return self
 
     def batch_table(self, max_num_seqs: int) -> npt.NDArray[np.int64]:

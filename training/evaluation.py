@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy.typing as npt
 
 from ..policies import registry
 from .compilation import compile_all
@@ -168,10 +170,10 @@ def run_task(task: Task) -> Run:
     return run
 
 
-def summary_of(records: object, prepared: Prepared, setting: Setting) -> Summary:
+def summary_of(records: npt.NDArray[Any], prepared: Prepared, setting: Setting) -> Summary:
     """Summary of a run's records in a setting."""
     return summarise(
-        records,  # type: ignore[arg-type]
+        records,
         prepared.trace,
         prepared.window,
         pools=setting.pools,

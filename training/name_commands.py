@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 def list_names(
     what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.")],
 ) -> None:
-    """List the names that other commands take."""
+    """List the names that other commands take; on a terminal with a line about each."""
     from ..envs import catalog
 
     if what not in LISTS:
@@ -30,8 +31,18 @@ def list_names(
                 for name in catalog.names(kind):
                     typer.echo(f"{kind}/{name}")
         return
-    for name in _names(what):
-        typer.echo(name)
+    names = _names(what)
+    if what == "predictors" or not sys.stdout.isatty():
+        typer.echo("\n".join(names))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name in names:
+        table.add_row(name, Text(_about(what, name)))
+    Console().print(table)
 
 
 def explain(
@@ -43,6 +54,20 @@ def explain(
     chosen = registry.parse(policy)
     typer.echo(registry.describe(chosen.name))
     typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
+
+
+def _about(what: str, name: str) -> str:
+    """What a name stands for, in one sentence."""
+    from ..envs import profiles
+    from ..envs.workloads.config import load
+    from ..policies import registry
+
+    if what == "profiles":
+        profile = profiles.load(name)
+        return f"{profile.model} on {profile.tensor_parallel} × {profile.gpu}"
+    if what == "workloads":
+        return load(name).notes
+    return registry.describe(name).splitlines()[2]
 
 
 def _names(what: str) -> tuple[str, ...]:

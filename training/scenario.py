@@ -7,9 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ..envs import catalog
+from ..envs.cluster import MAX_TIME_PS, PS_PER_S
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
 DEFAULT_TOPOLOGY = "2P4D"
+
+MAX_S = MAX_TIME_PS / PS_PER_S
+"""Longest window and warm-up: the longest trace, seconds."""
 
 
 class Scenario(BaseModel):
@@ -39,11 +43,11 @@ class Scenario(BaseModel):
     cluster: str | None = None
     profile: str | None = None
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
-    duration_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    warmup_s: float = Field(60.0, ge=0, allow_inf_nan=False)
+    duration_s: float | None = Field(None, gt=0, le=MAX_S, allow_inf_nan=False)
+    warmup_s: float = Field(60.0, ge=0, le=MAX_S, allow_inf_nan=False)
     predictor: str = "bucket"
     targets: Literal["fixed", "relative"] | None = None
-    constants_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    constants_scale: float = Field(1.0, gt=0, le=1e9, allow_inf_nan=False)
     tight_share: float | None = Field(None, ge=0, le=1)
 
     @model_validator(mode="after")

@@ -34,6 +34,9 @@ SATURATION = SeedRange("saturation", 20_000, 20_099, "finding rates and choosing
 HELD_OUT = SeedRange("held-out", 30_000, 30_099, "claims")
 RANGES = (TUNING, VALIDATION, SATURATION, HELD_OUT)
 
+MAX_SEED = (1 << 32) - 1
+"""Largest seed."""
+
 CLAIM_SEEDS = 50
 """Fewest held-out seeds a claim rests on."""
 
@@ -56,6 +59,8 @@ def seeds_from(first: int, count: int, within: SeedRange | None = None) -> range
         raise ValueError(f"seeds is {count}; it must be at least 1")
     if first < 0:
         raise ValueError(f"first seed is {first}; it must not be negative")
+    if first + count - 1 > MAX_SEED:
+        raise ValueError(f"last seed is {first + count - 1}; it must be at most {MAX_SEED}")
     if within is not None and not (first in within and first + count - 1 in within):
         raise ValueError(
             f"seeds {first} to {first + count - 1} leave the {within.name} range; "

@@ -210,7 +210,7 @@ def _setting(scenario: Scenario, _: tuple[tuple[int, int], ...]) -> Setting:
     constants = config.router_constants()
     if scenario.constants_scale != 1:
         constants = constants.scaled(scenario.constants_scale)
-    profile = profiles.load(scenario.profile) if scenario.profile else config.profile
+    profile = config.profile if scenario.profile is None else profiles.load(scenario.profile)
     traffic: Traffic
     if family is not None:
         traffic = FamilyTraffic(family, profile, cluster)
@@ -236,6 +236,11 @@ def _family(scenario: Scenario) -> Workload | None:
         raise ValueError(
             f"format is {scenario.format!r}, but {name} is a workload; only trace files have formats"
         )
+    if scenario.tight_share is not None:
+        raise ValueError(
+            f"tight_share is {scenario.tight_share:g}, but {name} is a workload, which has its own; "
+            "only trace files take one"
+        )
     changes = {} if scenario.targets is None else {"targets": scenario.targets}
     return workloads.make(name, **changes)
 
@@ -243,7 +248,10 @@ def _family(scenario: Scenario) -> Workload | None:
 def _cluster(scenario: Scenario, profile: str) -> ClusterConfig:
     if scenario.cluster is not None:
         return cluster_config.load(scenario.cluster)
-    return cluster_config.from_topology(scenario.topology or DEFAULT_TOPOLOGY, scenario.profile or profile)
+    return cluster_config.from_topology(
+        DEFAULT_TOPOLOGY if scenario.topology is None else scenario.topology,
+        profile if scenario.profile is None else scenario.profile,
+    )
 
 
 def _gpus(config: ClusterConfig) -> int:

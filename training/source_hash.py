@@ -6,7 +6,15 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-DECIDING = ("envs", "policies", "training/metrics.py", "training/setting.py", "training/traffic.py")
+DECIDING = (
+    "envs",
+    "policies",
+    "training/metrics.py",
+    "training/record_table.py",
+    "training/setting.py",
+    "training/summary.py",
+    "training/traffic.py",
+)
 """Folders and files whose change may change a number."""
 
 

@@ -60,7 +60,7 @@ class OnOff(BaseModel):
     model_config = STRICT
 
     process: Literal["on-off"]
-    on_fraction: float = Field(ge=1e-3, le=0.999)
+    on_fraction: float = Field(ge=1e-3, lt=1)
     mean_on_s: float = Field(ge=1e-3, le=1e6)
     cv: float = Field(1.0, ge=0.01, le=100)
 
@@ -79,7 +79,7 @@ class Mmpp(BaseModel):
 
     process: Literal["mmpp"]
     ratio: float = Field(ge=1, le=1e6)
-    on_fraction: float = Field(ge=1e-3, le=0.999)
+    on_fraction: float = Field(ge=1e-3, lt=1)
     mean_on_s: float = Field(ge=1e-3, le=1e6)
     cv: float = Field(1.0, ge=0.01, le=100)
 

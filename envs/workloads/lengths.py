@@ -28,7 +28,7 @@ class Part(BaseModel):
 
     weight: float = Field(1.0, gt=0, le=1e6)
     median: float = Field(gt=0, le=1e9)
-    sigma: float = Field(ge=1e-6, le=100)
+    sigma: float = Field(gt=0, le=100)
 
 
 class LengthLaw(BaseModel):

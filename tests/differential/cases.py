@@ -216,6 +216,20 @@ def _magnified(
     near = rng.choice([-1, 0, 0, 1], MOST_REQUESTS)[: len(trace)]
     if rng.random() < 0.5:
         unit = _largest_unit(trace, cluster, assignment)
+    while True:
+        made = _at_unit(trace, cluster, unit, near)
+        try:
+            made[0].check_fits(made[1])
+        except ValueError:  # what could happen at worst takes longer than what did happen
+            assert unit > 1
+            unit = unit // 2 | 1
+        else:
+            return made
+
+
+def _at_unit(
+    trace: Trace, cluster: Cluster, unit: int, near: npt.NDArray[np.int64]
+) -> tuple[Trace, Cluster]:
     arrival = np.maximum.accumulate(np.maximum(0, trace.arrival * unit + near))
 
     def magnified(engine: EngineSpec) -> EngineSpec:

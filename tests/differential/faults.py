@@ -320,7 +320,7 @@ VIEWS = (
         "pending requests settled before their first token",
         "ledger.py",
         "(0 - V.ones(made > 0))",
-        "(0 - V.ones(made >= 0))",
+        "(0 - V.ones(made > -1))",
     ),
     Fault(
         "predicted length crossed a token late",
@@ -333,12 +333,6 @@ VIEWS = (
         "ledger.py",
         "if V.any_bits(crossed) < 0:",
         "if V.any_bits(crossed) < -L.FOREVER:",
-    ),
-    Fault(
-        "steps of a leap counted beyond its end",
-        "ledger.py",
-        "made = V.minimum(made, V.load(leaps, L.LEAP_STEPS))",
-        "made = V.minimum(made, V.load(leaps, L.LEAP_STEPS) + 1)",
     ),
     Fault(
         "learned mean cut off",

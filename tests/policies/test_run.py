@@ -50,7 +50,7 @@ def test_a_recorded_routing_is_replayed() -> None:
 
 @pytest.mark.parametrize(("policy", "assignment"), [(None, None), ("random", ([0], [0]))])
 def test_a_run_needs_either_a_policy_or_an_assignment(policy: str | None, assignment: Any) -> None:
-    with pytest.raises(ValueError, match="policy and assignment are both (given|missing); exactly one is needed"):
+    with pytest.raises(ValueError, match=r"policy and assignment are both (given|missing); exactly one is needed"):
         simulate(scenes.trace(1), scenes.cluster(), policy, assignment=assignment)
 
 

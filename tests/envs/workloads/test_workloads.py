@@ -153,7 +153,7 @@ def test_a_base_that_leads_back_is_refused(tmp_path: Path) -> None:
         ("chat", {"prompt": None}, "prompt is missing; give prompt, output and tight_share, or a mix"),
         ("chat", {"mix": {"chat": 1}}, "mix stands beside prompt, output or tight_share"),
         ("chat", {"targets": "strict"}, "targets is 'strict'; it must be 'fixed' or 'relative'"),
-        ("chat", {"arrivals": {"cv": 0}}, r"cv is 0; it must be greater than 0"),
+        ("chat", {"arrivals": {"cv": 0}}, r"cv is 0; it must be greater than or equal to 0.01"),
         (
             "chat",
             {"arrivals": {"process": "uniform"}},
