@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -91,6 +95,12 @@ _mount()
 
 def main() -> None:
     """Runs the command line and exits with 0 (done), 1 (a check or run failed) or 2 (bad input)."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller, as in `disaggroute ... >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the process ends
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()
 
 

@@ -41,7 +41,7 @@ def show(
         ("KV capacity", f"{engine.num_blocks * engine.block_size:,} tokens"),
         ("tau_decode (16 sequences of 1,024 tokens)", f"{profile.tau_decode * 1e3:.3f} ms per token"),
         ("tau_decode_single", f"{profile.tau_decode_single * 1e3:.3f} ms per token"),
-        ("tau_prefill", f"{profile.tau_prefill * 1e6:.2f} us per token"),
+        ("tau_prefill", f"{profile.tau_prefill * 1e6:.2f} µs per token"),
         ("TTFT target tight / loose", _milliseconds(targets.ttft)),
         ("TPOT target tight / loose", _milliseconds(targets.tpot)),
     ):

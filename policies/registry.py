@@ -132,7 +132,7 @@ def describe(name: str) -> str:
         ValueError: an unknown name.
     """
     policy = policy_class(name)
-    lines = [name, "", inspect.getdoc(policy) or ""]
+    lines = [name, "", inspect.cleandoc(policy.__doc__ or "")]
     schema = policy.accepts.model_json_schema()["properties"] if policy.accepts.model_fields else {}
     if schema:
         lines += ["", "Parameters:"]

@@ -7,9 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from disaggroute.policies import registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,6 +29,15 @@ def lines(command: str) -> list[tuple[str, str]]:
 
 
 SCRIPTS = [(str(page.relative_to(ROOT)), block) for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.fixture
+def nothing_stays_registered() -> Iterator[None]:
+    """Takes back the policies that an example registers: other tests list all that there are."""
+    before = set(registry.names())
+    yield
+    for name in set(registry.names()) - before:
+        del registry._classes[name]
 
 
 @pytest.mark.parametrize(("page", "line"), lines("make"))
@@ -47,7 +59,7 @@ def test_every_command_that_is_shown_has_the_options_that_it_is_shown_with(page:
 
 
 @pytest.mark.parametrize(("page", "script"), SCRIPTS, ids=[page for page, _ in SCRIPTS])
-def test_every_python_example_runs(page: str, script: str) -> None:
+def test_every_python_example_runs(page: str, script: str, nothing_stays_registered: None) -> None:
     exec(compile(script, page, "exec"), {"__name__": "example"})
 
 

@@ -23,12 +23,14 @@ Workload = Annotated[
 ]
 Topology = Annotated[
     str | None,
-    typer.Option(
-        help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: 2P4D."
-    ),
+    typer.Option(help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: 2P4D."),
 ]
 ClusterFile = Annotated[
-    str | None, typer.Option("--cluster", help="Cluster by name or YAML file, instead of --topology.")
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology.",
+    ),
 ]
 ProfileName = Annotated[
     str | None,
@@ -39,9 +41,7 @@ Duration = Annotated[
     typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace."),
 ]
 Warmup = Annotated[float, typer.Option(help="Seconds before the window, routed alike but not measured.")]
-PredictorName = Annotated[
-    str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")
-]
+PredictorName = Annotated[str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")]
 Targets = Annotated[
     str | None,
     typer.Option(
@@ -67,19 +67,17 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     workload: Workload = "mixed-bursty-a40",
-    policies: Annotated[
-        str, typer.Option(help="Policies, separated by commas; parameters in brackets.")
-    ] = BASELINES,
+    policies: Annotated[str, typer.Option(help="Policies, separated by commas; parameters in brackets.")] = BASELINES,
     topology: Topology = None,
     cluster: ClusterFile = None,
     profile: ProfileName = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Requests per second. Default: the saturation rate, stored or searched for."),
+        typer.Option(
+            help="Requests per second. Default: a trace file's own, else the saturation rate, stored or searched for."
+        ),
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="Traces per policy. Default: 5; a trace file has 1.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Traces per policy. Default: 5; a trace file has 1.")] = None,
     first_seed: Annotated[
         int | None, typer.Option(help="First seed. Default: 10000 (validation), 30000 with --claim.")
     ] = None,
@@ -90,9 +88,7 @@ def evaluate(
     trace_format: Format = None,
     tight_share: TightShare = None,
     constants_scale: Scale = 1.0,
-    out: Annotated[
-        Path | None, typer.Option(help="Results folder. Default: results/WORKLOAD-CLUSTER-KEY.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Results folder. Default: results/WORKLOAD-CLUSTER-KEY.")] = None,
     records: Annotated[str, typer.Option(help="Whose records to keep: first (seed), all, none.")] = "first",
     workers: WorkerCount = None,
     claim: Annotated[
@@ -138,9 +134,7 @@ def evaluate(
     first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
     count = seeds if seeds is not None else _seed_count(scenario, CLAIM_SEEDS if claim else 5)
     chosen = seeds_from(first, count)
-    labels = check_evaluation(
-        scenario, split_policies(policies), chosen, records=records, workers=workers, claim=claim
-    )
+    labels = check_evaluation(scenario, split_policies(policies), chosen, records=records, workers=workers, claim=claim)
     scenario = _with_rate(scenario, workers)
     report = Setting.of(scenario).traffic.report(scenario.rate)
     if report:
@@ -173,9 +167,7 @@ def saturate(
     cluster: ClusterFile = None,
     profile: ProfileName = None,
     start: Annotated[float | None, typer.Option(help="Rate at which to start, requests per second.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="Traces per rate. Default: 5; a trace file has 1.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Traces per rate. Default: 5; a trace file has 1.")] = None,
     first_seed: Annotated[int, typer.Option(help="First seed; held-out ones are refused.")] = 20_000,
     duration: Duration = None,
     warmup: Warmup = 60.0,

@@ -152,7 +152,7 @@ class ResultsFolder:
     def _check(self, known: bytes, configuration: Json) -> None:
         try:
             content = json.loads(known)
-            key, other = content["key"], content["configuration"]
+            key, other = content["key"], dict(content["configuration"])
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{self.path}/experiment.json is unreadable; name another folder") from None
         if key != self.key:
@@ -194,10 +194,7 @@ class ResultsFolder:
         path = self.run_path(policy, seed)
         if not path.exists() or (records and not self.records_path(policy, seed).exists()):
             return None
-        try:
-            run = Run.model_validate_json(path.read_bytes())
-        except ValidationError:
-            raise ValueError(f"{path} is not a readable run; delete it and start again") from None
+        run = _run(path)
         if run.experiment != self.key or run.schema_version != RESULTS_SCHEMA:
             raise ValueError(f"{path} belongs to another configuration; name another folder")
         return run
@@ -214,11 +211,14 @@ class ResultsFolder:
         write_atomically(self.run_path(run.policy, run.seed), text.encode())
 
     def runs(self) -> list[Run]:
-        """All stored runs, by policy and seed."""
+        """All stored runs, by policy and seed.
+
+        Raises:
+            ValueError: a file is unreadable.
+        """
         found = []
         for path in sorted((self.path / "runs").glob("*/*.json")):
-            run = Run.model_validate_json(path.read_bytes())
-            found.append(run)
+            found.append(_run(path))
         return sorted(found, key=lambda run: (run.label, run.policy["hash"], run.seed))
 
     def write_summary(self, runs: Iterable[Run]) -> Path:
@@ -249,13 +249,20 @@ class ResultsFolder:
             The path, or None when none of the runs has records.
 
         Raises:
+            ValueError: stored records are unreadable.
             OSError: it cannot be written.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         paths = [self.records_path(run.policy, run.seed) for run in runs]
-        tables = [pq.read_table(path) for path in paths if path.exists()]
+        tables = []
+        for path in paths:
+            if path.exists():
+                try:
+                    tables.append(pq.read_table(path))
+                except (pa.ArrowException, OSError):
+                    raise ValueError(f"{path} holds no readable records; delete it and start again") from None
         if not tables:
             return None
         path = self.path / "records.parquet"
@@ -272,6 +279,13 @@ def parquet_bytes(table: pa.Table) -> bytes:
     pq.write_table(table, sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _run(path: Path) -> Run:
+    try:
+        return Run.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise ValueError(f"{path} is not a readable run; delete it and start again") from None
 
 
 def _slug(policy: Json) -> str:

@@ -159,7 +159,8 @@ def _search(
             low = middle
         else:
             high = middle
-    found = min(probes.values(), key=lambda p: (abs(p.share - target), p.rate))
+    # Few traces give few different shares; of the rates with the same one, the highest is next to the collapse.
+    found = min(probes.values(), key=lambda p: (abs(p.share - target), -p.rate))
     return Saturation(found, target, policy, tuple(probes.values()))
 
 

@@ -76,6 +76,8 @@ def simulate(
     if (policy is None) == (assignment is None):
         both = "given" if policy is not None else "missing"
         raise ValueError(f"policy and assignment are both {both}; exactly one is needed")
+    if policy is not None and not hasattr(policy, "route"):
+        raise ValueError(f"policy is {policy!r}; it must have the methods reset and route")
     predicted, learns = resolve_predictor(predictor, trace, seed)
     simulator = Simulator(
         cluster,
@@ -109,7 +111,7 @@ def run_policy(simulator: Simulator, policy: Router, seed: int, until: int = FOR
         return
     decide = getattr(policy, "choose", policy.route)  # `choose` also tells the probability of its choice
     while simulator.run(until):
-        simulator.send(*decide(simulator.admission()))
+        _send(simulator, decide(simulator.admission()))
 
 
 def check_assignment(
@@ -143,6 +145,12 @@ def check_assignment(
     return columns[0], columns[1]
 
 
+def _send(simulator: Simulator, choice: object) -> None:
+    if not isinstance(choice, tuple) or not 2 <= len(choice) <= 3:
+        raise ValueError(f"policy chose {choice!r}; it must be a tuple of a prefill and a decode index")
+    simulator.send(*choice)
+
+
 def _check_ended(simulator: Simulator, until: int) -> None:
     left = len(simulator.trace) - simulator.ended
     if left:
@@ -172,7 +180,7 @@ def _run_observed(
             prefill = decode if same else _next_open(admission.prefill, int(pairs[0][admission.index]))
             simulator.send(prefill, decode)
         elif policy is not None:
-            simulator.send(*getattr(policy, "choose", policy.route)(admission))
+            _send(simulator, getattr(policy, "choose", policy.route)(admission))
     rows = [len(simulator.cluster.mixed)] * 2
     if not simulator.cluster.aggregated:
         rows = [len(simulator.cluster.prefill), len(simulator.cluster.decode)]

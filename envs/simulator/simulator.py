@@ -212,6 +212,8 @@ class Simulator:
         entries.send_pending(self.address, prefill, decode, probability)
 
     def _check_open(self, pool: str, index: int, count: int, first: int) -> None:
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise ValueError(f"{pool} instance is {index!r}; it must be an integer")
         if not 0 <= index < count:
             raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
         row = int(self._block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
@@ -280,5 +282,7 @@ def resolve_predictor(
     from .. import predictors
 
     chosen = predictors.parse(predictor) if isinstance(predictor, str) else predictor
+    if not isinstance(chosen, predictors.Predictor):
+        raise ValueError(f"predictor is {predictor!r}; it must be a Predictor, its name, or an array of tokens")
     return chosen.static(trace, seed), chosen.learns
 

@@ -67,12 +67,15 @@ def random_case(
     failures = drawn_failures if failures is None else failures
     trace = _trace(lengths, tiny)
     cluster = _cluster(engines, trace, tiny, aggregated)
-    if failures:
-        cluster = replace(cluster, events=_schedule(schedule, trace, cluster, tiny))
-    given = ("requests", "tiny", "aggregated", "failures")
-    label = ", ".join([str(seed), *(f"{g}={k}" for g, k in zip(given, knobs, strict=True) if k is not None)])
     p, d = _assignment(routing, cluster)
     predicted = _predicted(routing, trace)
+    if failures:
+        events = _schedule(schedule, trace, cluster, tiny)
+        if schedule.random() < 0.5:
+            events = _aimed(schedule, trace.select(slice(0, n)), cluster, (p[:n], d[:n]), events)
+        cluster = replace(cluster, events=events)
+    given = ("requests", "tiny", "aggregated", "failures")
+    label = ", ".join([str(seed), *(f"{g}={k}" for g, k in zip(given, knobs, strict=True) if k is not None)])
     if tiny and magnitude.random() < 0.35:
         trace, cluster = _magnified(magnitude, trace.select(slice(0, n)), cluster, (p[:n], d[:n]))
     return Case(
@@ -202,6 +205,31 @@ def _schedule(rng: np.random.Generator, trace: Trace, cluster: Cluster, tiny: bo
     return tuple(events)
 
 
+def _aimed(
+    rng: np.random.Generator,
+    trace: Trace,
+    cluster: Cluster,
+    assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    events: tuple[ClusterEvent, ...],
+) -> tuple[ClusterEvent, ...]:
+    """The schedule with one kill more: of an instance of some request, at some stage of its life or as that ends."""
+    run = run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
+    stages = ("arrival", "prefill_start", "prefill_end", "reserve", "transfer_end", "first_token", "last_token")
+    times = np.stack([run.records[name] for name in stages])
+    lasts = (times[:-1] >= 0) & (times[1:] > times[:-1])
+    stage = int(rng.choice(np.flatnonzero(lasts.any(axis=1))))
+    request = int(rng.choice(np.flatnonzero(lasts[stage])))
+    start, end = times[stage, request], times[stage + 1, request]
+    time = int(rng.choice([start, end, rng.integers(start, end)]))
+    instance = int(assignment[0][request])
+    if rng.random() < 0.5:
+        instance = len(cluster.prefill) + int(assignment[1][request])
+    aimed = [ClusterEvent(time, instance, "kill")]
+    if rng.random() < 0.5:
+        aimed.append(ClusterEvent(time + int(rng.integers(0, end - start + 1)), instance, "return"))
+    return tuple(sorted([*events, *aimed], key=lambda event: event.time))
+
+
 def _magnified(
     rng: np.random.Generator,
     trace: Trace,
@@ -227,9 +255,7 @@ def _magnified(
             return made
 
 
-def _at_unit(
-    trace: Trace, cluster: Cluster, unit: int, near: npt.NDArray[np.int64]
-) -> tuple[Trace, Cluster]:
+def _at_unit(trace: Trace, cluster: Cluster, unit: int, near: npt.NDArray[np.int64]) -> tuple[Trace, Cluster]:
     arrival = np.maximum.accumulate(np.maximum(0, trace.arrival * unit + near))
 
     def magnified(engine: EngineSpec) -> EngineSpec:

@@ -24,7 +24,14 @@ def command(out: Path) -> list[str]:
 
 
 def start(out: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(command(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
+
+
+def heed_interrupts() -> None:
+    # A shell lets what it runs in the background ignore interrupts, and children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finished_runs(out: Path) -> list[Path]:
@@ -65,9 +72,7 @@ def test_a_killed_evaluation_resumes_to_the_same_bytes(tmp_path: Path, whole: di
     assert content(out) == whole
 
 
-def test_an_interrupted_evaluation_says_how_to_go_on_and_does(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
+def test_an_interrupted_evaluation_says_how_to_go_on_and_does(tmp_path: Path, whole: dict[str, bytes]) -> None:
     out = tmp_path / "r"
     process = start(out)
     wait_for_runs(process, out, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from disaggroute.training.comparison import Comparison, compare
 from disaggroute.training.evaluation import Evaluation, evaluate
 from disaggroute.training.picture import PALETTE, draw_goodput, policy_colour
 from disaggroute.training.scenario import Scenario
-from disaggroute.training.table import delay_table, goodput_table, number, remarks
+from disaggroute.training.table import delay_table, goodput_table, number, remarks, table_console, wrapped
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=40, duration_s=20, warmup_s=5)
 POLICIES = ("least-loaded", "round-robin")
@@ -80,6 +81,25 @@ def test_the_tables_fit_into_eighty_columns_and_show_every_policy(comparison: Co
         assert word in text
     assert "…" not in text.replace(" … ", "")
     assert f"Ceiling {comparison.ceiling:.3f}" in remarks(comparison)
+
+
+def test_a_long_policy_is_wrapped_and_no_number_is_cut(comparison: Comparison) -> None:
+    label = "marginal-cost(w_q=0.2,tau=single,backlog=committed)"
+    line = replace(comparison.lines[0], label=label, ttft_p99=1234.567, stall=1234.5, failed=12_345)
+    text = printed(replace(comparison, lines=(line, *comparison.lines[1:])))
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text.replace(" … ", "")
+    for word in ("marginal-cost(", "tau=single,", "backlog=committed)", "1234.567", "12345"):
+        assert word in text
+    assert wrapped(label, 160) == label
+
+
+def test_a_pipe_gets_wide_tables_and_a_narrow_terminal_still_all_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert table_console().width == 160
+    monkeypatch.setenv("COLUMNS", "60")
+    assert table_console().width == 80
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.1234, "0.123"), (float("inf"), "∞"), (float("nan"), "–")])
