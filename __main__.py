@@ -6,6 +6,7 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +29,13 @@ class SentenceGroup(TyperGroup):
             raise
         except KeyboardInterrupt:
             _say("interrupted")
+            raise typer.Exit(FAILED) from None
+        except (UnpicklingError, EOFError):  # Only compiled code is read in this form.
+            if ctx.params.get("debug"):
+                raise
+            from .envs.simulator.compile import cache_folder
+
+            _say(f"the compiled code in {cache_folder()} is damaged; delete that folder")
             raise typer.Exit(FAILED) from None
         except (ValueError, OSError, RuntimeError, MemoryError) as error:
             if ctx.params.get("debug"):

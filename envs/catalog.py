@@ -74,13 +74,16 @@ def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{text}: cannot be read as a {kind} file ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{text}: is not UTF-8 text (byte {error.start})") from error
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        data = yaml.load(content, loader)
+        root = yaml.compose(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise ValueError(f"{text}{where}: is not valid YAML ({getattr(error, 'problem', error)})") from error
+    twice = _repeated_key(root, set())
+    if twice is not None:
+        raise ValueError(f"{text}, line {twice.start_mark.line + 1}: {twice.value} stands twice; give it once")
     if not isinstance(data, dict):
         raise ValueError(f"{text}: holds a {type(data).__name__}; it must be a mapping of fields")
     return data
@@ -147,11 +150,31 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         key, allowed = str(ctx["discriminator"]).strip("'"), ctx.get("expected_tags")
         value = f" is '{ctx['tag']}'" if "tag" in ctx else " is missing"
         return f"{where}.{key}{value}; it must be " + (f"one of {allowed}" if allowed else "given")
+    if kind == "invalid_key":
+        return f"{where} is the name of a field; it must be text"
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
     for opening in ("Input", "Value", "String"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
+
+
+def _repeated_key(node: Any, seen: set[int]) -> Any:
+    """The first key node that stands twice in a mapping of a YAML document; None if there is none."""
+    if id(node) in seen or not isinstance(node.value if node else None, list):
+        return None
+    seen.add(id(node))  # An alias leads to the same node, once is enough.
+    found = set()
+    for part in node.value:
+        key, value = part if isinstance(part, tuple) else (None, part)
+        if key is not None and isinstance(key.value, str):
+            if (key.tag, key.value) in found:
+                return key
+            found.add((key.tag, key.value))
+        inside = _repeated_key(value, seen)
+        if inside is not None:
+            return inside
+    return None
 
 
 def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:

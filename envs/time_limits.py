@@ -32,9 +32,7 @@ def last_time(cluster: Cluster, arrival: npt.NDArray[np.int64]) -> int:
     return END_OF_TIME - longest_span(cluster, arrival)
 
 
-def check_alone(
-    engine: EngineSpec, prompt: Lengths, output: Lengths, limit: int = END_OF_TIME // 4
-) -> None:
+def check_alone(engine: EngineSpec, prompt: Lengths, output: Lengths, limit: int = END_OF_TIME // 4) -> None:
     """Refuses an engine on which one request alone could take longer than a limit.
 
     Args:
@@ -53,9 +51,7 @@ def check_alone(
         _check(f"{engine.name}: a request of {o} output tokens", o * (step + engine.per_context * (p + o)), limit)
 
 
-def check_spans(
-    cluster: Cluster, arrival: npt.NDArray[np.int64], prompt: Lengths, output: Lengths
-) -> None:
+def check_spans(cluster: Cluster, arrival: npt.NDArray[np.int64], prompt: Lengths, output: Lengths) -> None:
     """Refuses a cluster on which requests of these lengths could overflow a time.
 
     Bounds on one pass: the contexts of a batch, and the prefill tokens of a step, fill at most the KV cache and at most

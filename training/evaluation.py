@@ -120,6 +120,7 @@ def evaluate(
     if on_run:
         on_run(len(done), total)
     _run(tasks, done, folder, workers, lambda: on_run(len(done), total) if on_run else None)
+    folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
     runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
     folder.write_summary(folder.runs())
     folder.write_records([runs[label][0] for label in labels])
@@ -244,7 +245,8 @@ def policy_card(label: str) -> dict[str, object]:
 
 def default_folder(setting: Setting) -> Path:
     """`results/<workload>-<cluster>-<key>`: another configuration gets another folder."""
-    return Path("results") / f"{setting.name}-{fingerprint(setting.configuration())[:6]}"
+    name = re.sub(r"[^\w.-]+", "-", setting.name)[:100]
+    return Path("results") / f"{name}-{fingerprint(setting.configuration())[:6]}"
 
 
 def split_policies(text: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import textwrap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,9 @@ def draw_goodput(comparison: Comparison, title: str, path: Path) -> Path:
     )
     image = io.BytesIO()
     metadata = {"Software": None, "Description": f"results schema {RESULTS_SCHEMA}"}
-    figure.savefig(image, format="png", metadata=metadata)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
+        figure.savefig(image, format="png", metadata=metadata)
     write_atomically(path, image.getvalue())
     return path
 

@@ -146,7 +146,7 @@ class ResultsFolder:
             write_atomically(note, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
         else:
             folder._check(known, configuration)
-        folder._sweep()
+        folder.sweep()
         return folder
 
     def _check(self, known: bytes, configuration: Json) -> None:
@@ -164,7 +164,7 @@ class ResultsFolder:
                 "name another folder"
             )
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Removes what a killed process left half-written."""
         for left in self.path.rglob(".*.tmp"):
             owner = left.name.split(".")[-2]

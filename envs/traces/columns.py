@@ -48,7 +48,7 @@ class Column:
         self._refuse(values < 0, "it must not be negative")
         if from_first:
             values = values - values.min()
-        self._refuse(values * (unit_ns * PS_PER_NS) > MAX_TIME_PS, "a trace must end within 100 days")
+        self._refuse(values > MAX_TIME_PS / (unit_ns * PS_PER_NS), "a trace must end within 100 days")
         nanoseconds: Ints = np.rint(values * unit_ns).astype(np.int64)
         return nanoseconds * PS_PER_NS
 
@@ -61,7 +61,7 @@ class Column:
         try:
             values = np.array([int(value) for value in self.values], np.int64)
         except (TypeError, ValueError, OverflowError):
-            values = self._each(int, "a whole number of picoseconds")
+            values = self._each(_int64, "a whole number of picoseconds")
         self._refuse(values < 0, "it must not be negative")
         return values
 
@@ -143,6 +143,10 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or value is None:
         raise TypeError
     return float(value)
+
+
+def _int64(value: Any) -> int:
+    return int(np.int64(int(value)))
 
 
 def _timestamp(text: str) -> np.datetime64:

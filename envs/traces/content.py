@@ -52,6 +52,8 @@ def read_bytes(path: str | Path) -> bytes:
     Raises:
         ValueError: the file cannot be read, or is a damaged gzip file.
     """
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise ValueError(f"{path}: is no regular file; copy what it gives into one")
     try:
         data = Path(path).read_bytes()
     except OSError as error:

@@ -52,6 +52,8 @@ def write(trace: Trace, path: str | Path) -> Path:
 
 def is_parquet(path: str | Path) -> bool:
     """Whether the file begins as Parquet does."""
+    if not Path(path).is_file():
+        return False
     try:
         with Path(path).open("rb") as file:
             return file.read(4) == PARQUET_MAGIC

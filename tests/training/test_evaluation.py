@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -181,3 +182,11 @@ def test_a_small_claim_is_refused_before_it_is_logged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a claim needs at least 50 held-out seeds"):
         evaluate(CHAT, POLICIES, range(30_000, 30_003), out=tmp_path / "r", claim=True, log=tmp_path / "log")
     assert not (tmp_path / "log").exists()
+
+
+def test_the_default_folder_stays_below_results_whatever_the_cluster_is_called() -> None:
+    setting = Setting.of(Scenario.make(rate=1.0))
+    strange = replace(setting, cluster=replace(setting.cluster, name="x/../../y"))
+    folder = default_folder(strange)
+    assert folder.parent == Path("results")
+    assert folder.name.startswith("mixed-bursty-a40-x-..-..-y-")

@@ -192,3 +192,28 @@ def test_lines_are_added_to_the_end_of_a_log(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "held-out.log").read_text() == "one\ntwo\n"
     with pytest.raises(OSError, match="cannot write"):
         append_line(tmp_path, "three")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"key": "x", "configuration": 3}', '{"key": "x"}', "\0"])
+def test_a_note_of_another_shape_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(ValueError, match=r"experiment\.json is unreadable; name another folder"):
+        ResultsFolder.open(tmp_path, CONFIGURATION)
+
+
+def test_a_stray_file_among_the_runs_is_named(tmp_path: Path) -> None:
+    folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
+    folder.write(make_run(folder, 1))
+    stray = folder.run_path(POLICY, 2)
+    stray.write_text("junk")
+    with pytest.raises(ValueError, match=r"2\.json is not a readable run; delete it and start again"):
+        folder.runs()
+
+
+def test_damaged_records_are_named(tmp_path: Path) -> None:
+    folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
+    run = make_run(folder, 1)
+    folder.write(run, pa.table({"a": [1]}))
+    folder.records_path(run.policy, 1).write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"1\.parquet holds no readable records; delete it and start again"):
+        folder.write_records([run])
