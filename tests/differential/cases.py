@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from disaggroute.envs.cluster import MAX_TIME_PS, Action, Cluster, ClusterEvent, EngineSpec
 from disaggroute.envs.simulator.reference import run_reference
+from disaggroute.envs.simulator.reference_instance import Request
 from disaggroute.envs.trace import Trace
 
 MOST_REQUESTS = 40
@@ -46,16 +48,15 @@ def random_case(
 
     Args:
         seed: of everything that is not given.
-        requests: length of the trace, at most 40; a shorter one is the start of a longer one (but for a unit that
-            is as large as the case allows).
+        requests: length of the trace, at most 40; a shorter one is mostly the start of a longer one.
         tiny: whether times are small integers (in a third of the cases: small multiples of a large one),
             which forces ties.
         aggregated: whether the instances are mixed.
         failures: whether there is a schedule of kills, drains and returns.
     """
     knobs = (requests, tiny, aggregated, failures)
-    shape, engines, lengths, schedule, routing, magnitude = (
-        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
+    shape, engines, lengths, schedule, routing, magnitude, meetings = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
     )
     # All of these are drawn whatever is given, so that a knob changes nothing but its own part.
     low, high = shape.choice([(1, 6), (5, 18), (15, MOST_REQUESTS)])
@@ -67,22 +68,24 @@ def random_case(
     failures = drawn_failures if failures is None else failures
     trace = _trace(lengths, tiny)
     cluster = _cluster(engines, trace, tiny, aggregated)
-    p, d = _assignment(routing, cluster)
+    p, d = (column[:n] for column in _assignment(routing, cluster))
     predicted = _predicted(routing, trace)
     if failures:
-        events = _schedule(schedule, trace, cluster, tiny)
-        if schedule.random() < 0.5:
-            events = _aimed(schedule, trace.select(slice(0, n)), cluster, (p[:n], d[:n]), events)
-        cluster = replace(cluster, events=events)
+        cluster = replace(cluster, events=_schedule(schedule, trace, cluster, tiny))
+    trace = trace.select(slice(0, n))
+    if tiny and magnitude.random() < 0.35:
+        trace, cluster = _magnified(magnitude, trace, cluster, (p, d))
+    for _ in range(int(meetings.choice([0, 0, 1, 4]))):
+        trace = _met(meetings, trace, cluster, (p, d))
+    if failures and schedule.random() < 0.5:
+        cluster = _aimed(schedule, trace, cluster, (p, d))
     given = ("requests", "tiny", "aggregated", "failures")
     label = ", ".join([str(seed), *(f"{g}={k}" for g, k in zip(given, knobs, strict=True) if k is not None)])
-    if tiny and magnitude.random() < 0.35:
-        trace, cluster = _magnified(magnitude, trace.select(slice(0, n)), cluster, (p[:n], d[:n]))
     return Case(
         label=f"random_case({label})",
-        trace=trace.select(slice(0, n)),
+        trace=trace,
         cluster=cluster,
-        assignment=(p[:n], d[:n]),
+        assignment=(p, d),
         predicted=predicted if isinstance(predicted, str) else predicted[:n],
     )
 
@@ -205,19 +208,58 @@ def _schedule(rng: np.random.Generator, trace: Trace, cluster: Cluster, tiny: bo
     return tuple(events)
 
 
+def _met(
+    rng: np.random.Generator,
+    trace: Trace,
+    cluster: Cluster,
+    assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> Trace:
+    """The trace with one request that arrives earlier, when a token comes out, or 1 ps before or after that.
+
+    So a decision, and the offer or the join that follows it at once, meets the end of a step within a leap.
+    """
+    tokens = _token_times(trace, cluster, assignment)
+    later = np.searchsorted(trace.arrival, tokens, side="right")  # the next request to arrive after each token
+    early = np.flatnonzero(later < len(trace))
+    if not len(early):
+        return trace
+    chosen = int(rng.choice(early))
+    before, moved = int(trace.arrival[later[chosen] - 1]), int(later[chosen])
+    arrival = trace.arrival.copy()
+    arrival[moved] = max(before, int(tokens[chosen] + rng.choice([-1, 0, 0, 0, 1])))
+    return replace(trace, arrival=arrival)
+
+
+def _token_times(
+    trace: Trace, cluster: Cluster, assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    times: list[int] = []
+    emit = Request.emit
+
+    def noting(request: Request, now: int) -> None:
+        times.append(now)
+        emit(request, now)
+
+    with patch.object(Request, "emit", noting):
+        run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
+    return np.unique(np.array(times, np.int64))
+
+
 def _aimed(
     rng: np.random.Generator,
     trace: Trace,
     cluster: Cluster,
     assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    events: tuple[ClusterEvent, ...],
-) -> tuple[ClusterEvent, ...]:
-    """The schedule with one kill more: of an instance of some request, at some stage of its life or as that ends."""
-    run = run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
+) -> Cluster:
+    """The cluster with one kill more: of an instance of some request, at some stage of its life or as that ends."""
+    undisturbed = replace(cluster, events=())
+    run = run_reference(trace, undisturbed, assignment=assignment, predicted=trace.output.astype(np.int64))
     stages = ("arrival", "prefill_start", "prefill_end", "reserve", "transfer_end", "first_token", "last_token")
     times = np.stack([run.records[name] for name in stages])
     lasts = (times[:-1] >= 0) & (times[1:] > times[:-1])
     stage = int(rng.choice(np.flatnonzero(lasts.any(axis=1))))
+    if lasts[2].any() and rng.random() < 0.5:
+        stage = 2  # offered, and waits for blocks
     request = int(rng.choice(np.flatnonzero(lasts[stage])))
     start, end = times[stage, request], times[stage + 1, request]
     time = int(rng.choice([start, end, rng.integers(start, end)]))
@@ -226,8 +268,13 @@ def _aimed(
         instance = len(cluster.prefill) + int(assignment[1][request])
     aimed = [ClusterEvent(time, instance, "kill")]
     if rng.random() < 0.5:
-        aimed.append(ClusterEvent(time + int(rng.integers(0, end - start + 1)), instance, "return"))
-    return tuple(sorted([*events, *aimed], key=lambda event: event.time))
+        aimed.append(ClusterEvent(int(rng.integers(time, times.max() + 1)), instance, "return"))
+    events = tuple(sorted([*cluster.events, *aimed], key=lambda event: event.time))
+    try:
+        trace.check_fits(replace(cluster, events=events))
+    except ValueError:  # too late an event
+        return cluster
+    return replace(cluster, events=events)
 
 
 def _magnified(
@@ -242,7 +289,7 @@ def _magnified(
     """
     unit = int(rng.choice([10**6 + 3, 10**9 + 7, 10**12 + 39]))
     near = rng.choice([-1, 0, 0, 1], MOST_REQUESTS)[: len(trace)]
-    if rng.random() < 0.5:
+    if rng.random() < 0.7:
         unit = _largest_unit(trace, cluster, assignment)
     while True:
         made = _at_unit(trace, cluster, unit, near)
@@ -277,12 +324,13 @@ def _at_unit(trace: Trace, cluster: Cluster, unit: int, near: npt.NDArray[np.int
 def _largest_unit(
     trace: Trace, cluster: Cluster, assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 ) -> int:
-    """A unit with which the case lasts about 2^57 ps, so that no time leaves int64, however it is routed."""
-    run = run_reference(trace, cluster, assignment=assignment, predicted=trace.output.astype(np.int64))
+    """A unit with which the case lasts about 2^58 ps, so that no time leaves int64, however it is routed."""
+    undisturbed = replace(cluster, events=())
+    run = run_reference(trace, undisturbed, assignment=assignment, predicted=trace.output.astype(np.int64))
     spans = [cluster.poll_interval, *(event.time for event in cluster.events)]
     spans += [max(engine.lease, 30) for engine in cluster.instances]  # other constants are at most 30
     lasts = int(run.records["end"].max()) + max(spans)
-    return min(2**57 // lasts, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
+    return min(2**58 // lasts, MAX_TIME_PS // (int(trace.arrival[-1]) + 1)) | 1
 
 
 def _assignment(rng: np.random.Generator, cluster: Cluster) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
