@@ -258,14 +258,17 @@ def _aimed(
     times = np.stack([run.records[name] for name in stages])
     lasts = (times[:-1] >= 0) & (times[1:] > times[:-1])
     stage = int(rng.choice(np.flatnonzero(lasts.any(axis=1))))
-    if lasts[2].any() and rng.random() < 0.5:
-        stage = 2  # offered, and waits for blocks
     request = int(rng.choice(np.flatnonzero(lasts[stage])))
     start, end = times[stage, request], times[stage + 1, request]
     time = int(rng.choice([start, end, rng.integers(start, end)]))
     instance = int(assignment[0][request])
     if rng.random() < 0.5:
         instance = len(cluster.prefill) + int(assignment[1][request])
+    blocked = _blocked(trace, run.records, assignment)
+    if len(blocked) and rng.random() < 0.5:  # its offer goes, and a smaller one behind it may fit
+        request, other = rng.choice(blocked).tolist()
+        time = int(rng.integers(run.records["prefill_end"][other], run.records["reserve"][request]))
+        instance = int(assignment[0][request])
     aimed = [ClusterEvent(time, instance, "kill")]
     if rng.random() < 0.5:
         aimed.append(ClusterEvent(int(rng.integers(time, times.max() + 1)), instance, "return"))
@@ -275,6 +278,19 @@ def _aimed(
     except ValueError:  # too late an event
         return cluster
     return replace(cluster, events=events)
+
+
+def _blocked(
+    trace: Trace,
+    records: npt.NDArray[np.void],
+    assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> npt.NDArray[np.int64]:
+    """Pairs of requests: one waits for its reservation, a smaller one from another prefill instance behind it."""
+    p, d = assignment
+    offered, reserved = records["prefill_end"], records["reserve"]
+    waits = (offered[:, None] <= offered) & (offered < reserved[:, None]) & (offered[:, None] >= 0)
+    apart = (d[:, None] == d) & (p[:, None] != p) & (trace.prompt[:, None] > trace.prompt)
+    return np.argwhere(waits & apart)
 
 
 def _magnified(
