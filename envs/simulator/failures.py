@@ -259,7 +259,8 @@ def strand(S: int, k: int, s: int, t: int, in_transit: int) -> None:
     st(s, L.SW_TRANSFER, end)
     schedule_release(S, source, k, end)
     if ld(source, L.E_BUSY) == 0 and ld(source, L.E_QUEUED) > 0:
-        set_wake(S, p, min(wake_of(S, p), ld(slot_at(S, ld(source, L.E_RELEASE)), L.SW_TRANSFER)))
+        first = ld(slot_at(S, ld(source, L.E_RELEASE)), L.SW_TRANSFER)
+        set_wake(S, p, min(wake_of(S, p), max(t, first)))  # what ended while it was busy is not released yet
     lose_prefilled(S, k, s, t, 1)
 
 

@@ -271,7 +271,8 @@ def _aimed(
         instance = int(assignment[0][request])
     aimed = [ClusterEvent(time, instance, "kill")]
     if rng.random() < 0.5:
-        aimed.append(ClusterEvent(int(rng.integers(time, times.max() + 1)), instance, "return"))
+        until = max(time, int(rng.choice([end, times.max()])))
+        aimed.append(ClusterEvent(int(rng.integers(time, until + 1)), instance, "return"))
     events = tuple(sorted([*cluster.events, *aimed], key=lambda event: event.time))
     try:
         trace.check_fits(replace(cluster, events=events))

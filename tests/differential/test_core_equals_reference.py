@@ -32,6 +32,11 @@ def test_core_equals_reference_on_cases_that_shrink(case: Case) -> None:
     compare(case)
 
 
+def test_a_decode_kill_as_a_prefill_step_ends_wakes_nobody_in_the_past() -> None:
+    """Blocks that became free while the prefill instance was busy are taken at the kill, not before."""
+    compare(random_case(15110))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("batch", range(QUICK, LONG))
 def test_core_equals_reference_on_many_more_cases(batch: int) -> None:
