@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ class P2Median:
         return q[i] + s / (n[i + 1] - n[i - 1]) * (above + below)
 
 
-class Plain:
+class Plain(ABC):
     """Base: state by router."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -128,8 +129,8 @@ class Plain:
             for router in range(8)
         ]
 
-    def choose(self, seen: Seen) -> Pick:
-        raise NotImplementedError
+    @abstractmethod
+    def choose(self, seen: Seen) -> Pick: ...
 
 
 class RoundRobin(Plain):
