@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..envs import catalog
 from ..envs.admission import Admission
+from .search_space import Dimension
 
 
 class Parameters(BaseModel):
@@ -55,6 +56,16 @@ class Policy(ABC):
 
     def __init__(self, **params: Any) -> None:
         self.parameters = catalog.validate(self.accepts, params, self.name)
+
+    @classmethod
+    def search_space(cls, prefills: int, decodes: int) -> tuple[Dimension, ...]:
+        """What `disaggroute tune` may choose; empty when there is nothing to tune.
+
+        Args:
+            prefills: instances of the prefill pool (0: aggregated).
+            decodes: instances of the decode pool, or mixed ones.
+        """
+        return ()
 
     @property
     def params(self) -> dict[str, Any]:
