@@ -24,6 +24,8 @@ _MODULES = {
     "length-threshold": "length_threshold",
     "least-ttft": "projected_latency",
     "min-tpot": "projected_latency",
+    "size-interval": "size_interval",
+    "card": "card",
     "marginal-cost": "marginal_cost",
     "simulator-naive": "marginal_cost",
 }

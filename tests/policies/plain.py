@@ -330,6 +330,76 @@ class ProjectedLatency(Plain):
         return p, d, 1.0
 
 
+class SizeInterval(Plain):
+    def __init__(self, seed: int, constants: RouterConstants, **params: Any) -> None:
+        super().__init__(seed)
+        self.constants, self.params = constants, params
+        self.projected = ProjectedLatency(seed, constants, named="least-ttft")
+
+    def distances(self, stage: str, size: float, tight: bool, instances: int) -> list[float]:
+        """In prices, for each instance of the pool."""
+        of = {key.removeprefix(f"{stage}_"): value for key, value in self.params.items()}
+        cuts = of["cuts"]
+        if cuts is None:
+            cuts = [of["low"] * (of["high"] / of["low"]) ** (k / instances) for k in range(1, instances)]
+        scaled = size if tight else size * of["loose"]
+        home = sum(cut <= scaled for cut in cuts)
+        places = list(range(instances)) if of["order"] == "ascending" else list(range(instances))[::-1]
+        up, down = (of[way] / max(1, instances - 1) for way in ("up", "down"))
+        return [(place - home) * up if place > home else (home - place) * down for place in places]
+
+    def choose(self, seen: Seen) -> Pick:
+        of = self.constants
+        sizes = {"prefill": (seen.prompt, seen.prefill), "decode": (seen.predicted, seen.decode)}
+        first, second = (
+            self.distances(stage, size, seen.tight, len(rows)) for stage, (size, rows) in sizes.items()
+        )
+        prefill = [self.projected.ttft(seen, i) + away * of.tau_prefill[i] for i, away in enumerate(first)]
+        decode = [
+            self.projected.step(seen, i) + away * of.base_decode[of.prefills + i]
+            for i, away in enumerate(second)
+        ]
+        if seen.aggregated:
+            m = cheapest([a + b for a, b in zip(prefill, decode, strict=True)], open_of(seen.decode))
+            return m, m, 1.0
+        return cheapest(prefill, open_of(seen.prefill)), cheapest(decode, open_of(seen.decode)), 1.0
+
+
+class Card(Plain):
+    def __init__(self, seed: int, constants: RouterConstants, **params: Any) -> None:
+        super().__init__(seed)
+        self.constants, self.params = constants, params
+
+    def pick(self, stage: str, size: int, work: list[float], taus: list[float], rows: list[Row]) -> int:
+        cut, band, threshold, long = (
+            self.params[f"{stage}_{name}"] for name in ("cut", "band", "threshold", "long")
+        )
+        n = len(rows)
+        first_long = n - min(max(1, round(long * n)), n - 1)
+        short = [i for i in open_of(rows) if i < first_long]
+        tall = [i for i in open_of(rows) if i >= first_long]
+        if not short or not tall:
+            return cheapest(work, short or tall)
+        best = cheapest(work, short)
+        if size < cut / band:
+            return best
+        if size < cut * band and work[best] < threshold * taus[best]:
+            return best
+        return cheapest(work, tall)
+
+    def choose(self, seen: Seen) -> Pick:
+        pre = [float(tau) for tau in self.constants.tau_prefill]
+        dec = [float(tau) for tau in self.constants.tau_decode[self.constants.prefills :]]
+        queued = [row["queued_tokens"] * tau for row, tau in zip(seen.prefill, pre, strict=False)]
+        left = [row["remaining_output"] * tau for row, tau in zip(seen.decode, dec, strict=True)]
+        if seen.aggregated:
+            both = [a + b for a, b in zip(queued, left, strict=True)]
+            m = self.pick("decode", seen.predicted, both, dec, seen.decode)
+            return m, m, 1.0
+        p = self.pick("prefill", seen.prompt, queued, pre, seen.prefill)
+        return p, self.pick("decode", seen.predicted, left, dec, seen.decode), 1.0
+
+
 BY_NAME: dict[str, Callable[..., Plain]] = {
     "round-robin": RoundRobin,
     "random": RandomChoice,
@@ -345,4 +415,8 @@ def plain_policy(name: str, params: dict[str, Any], seed: int, constants: Router
         return MarginalCost(seed, constants, **params)
     if name in ("least-ttft", "min-tpot"):
         return ProjectedLatency(seed, constants, named=name, **params)
+    if name == "size-interval":
+        return SizeInterval(seed, constants, **params)
+    if name == "card":
+        return Card(seed, constants, **params)
     return BY_NAME[name](seed, **params)

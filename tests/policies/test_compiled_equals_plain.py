@@ -39,6 +39,13 @@ POLICIES = (
     "min-tpot",
     "min-tpot(prefill=round-robin, growth=0.5)",
     "min-tpot(prefill=least-ttft)",
+    "size-interval",
+    "size-interval(prefill_low=4, prefill_high=60, prefill_up=3, prefill_down=20, decode_low=3, decode_high=20)",
+    "size-interval(prefill_low=4, prefill_high=90, prefill_order=descending, prefill_loose=2, decode_up=0.02, "
+    "decode_down=0.1, decode_low=2, decode_high=12, decode_loose=0.5, decode_order=descending)",
+    "card",
+    "card(prefill_cut=20, prefill_threshold=15, decode_cut=8, decode_band=2, decode_threshold=20)",
+    "card(prefill_cut=30, prefill_long=0, prefill_threshold=60, decode_cut=6, decode_long=0.8, decode_threshold=9)",
 )
 CASES = 16
 LONG = 400
