@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..envs.scenario import Scenario
     from .evaluation import Evaluation
     from .saturation import Saturation
-    from .scenario import Scenario
 
 BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
 
@@ -110,12 +110,12 @@ def evaluate(
     disaggroute evaluate chat --topology 1P2D --rate 12
     disaggroute evaluate azure2023_conv.csv.gz --rate 20 --targets relative
     """  # noqa: D301
+    from ..envs.setting import Setting
     from .evaluation import check_evaluation, split_policies
     from .evaluation import evaluate as run
     from .picture import draw_goodput
     from .progress import run_progress
     from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
-    from .setting import Setting
 
     scenario = _scenario(
         workload=workload,
@@ -206,20 +206,20 @@ def saturate(
 
 
 def _scenario(**values: Any) -> Scenario:
-    from .scenario import Scenario
+    from ..envs.scenario import Scenario
 
     return Scenario.make(**values)
 
 
 def _seed_count(scenario: Scenario, otherwise: int) -> int:
-    from .setting import Setting
+    from ..envs.setting import Setting
 
     return 1 if Setting.of(scenario).traffic.single else otherwise
 
 
 def _with_rate(scenario: Scenario, workers: int | None) -> Scenario:
     """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
-    from .setting import Setting
+    from ..envs.setting import Setting
 
     setting = Setting.of(scenario)
     if scenario.rate is not None or setting.traffic.own_rate is not None:

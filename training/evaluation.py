@@ -11,15 +11,18 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from .. import __version__
+from ..envs.records import SCHEMA_VERSION
+from ..envs.scenario import Scenario
+from ..envs.setting import Prepared, Setting
 from ..policies import registry
 from .compilation import compile_all
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
 from .record_table import record_table
 from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
-from .scenario import Scenario
 from .seeds import check_claim, refuse_held_out
-from .setting import Prepared, Setting
+from .source_hash import source_hash
 from .summary import Summary
 from .workers import Workers, check_workers
 
@@ -98,7 +101,7 @@ def evaluate(
     labels = check_evaluation(scenario, policies, seeds, records=records, workers=workers, claim=claim)
     setting = Setting.of(scenario)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
-    folder = ResultsFolder.open(out or default_folder(setting), setting.configuration())
+    folder = ResultsFolder.open(out or default_folder(setting), configuration(setting))
     done: dict[tuple[str, int], Run] = {}
     tasks = []
     for seed in seeds:
@@ -246,7 +249,18 @@ def policy_card(label: str) -> dict[str, object]:
 def default_folder(setting: Setting) -> Path:
     """`results/<workload>-<cluster>-<key>`: another configuration gets another folder."""
     name = re.sub(r"[^\w.-]+", "-", setting.name)[:100]
-    return Path("results") / f"{name}-{fingerprint(setting.configuration())[:6]}"
+    return Path("results") / f"{name}-{fingerprint(configuration(setting))[:6]}"
+
+
+def configuration(setting: Setting) -> dict[str, Any]:
+    """All that the runs of an experiment have in common; JSON-able."""
+    versions = {
+        "version": __version__,
+        "code": source_hash(),
+        "results_schema": RESULTS_SCHEMA,
+        "records_schema": SCHEMA_VERSION,
+    }
+    return versions | setting.configuration()
 
 
 def split_policies(text: str) -> list[str]:

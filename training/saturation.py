@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..envs.scenario import Scenario
+from ..envs.setting import Setting
 from ..policies import registry
 from .compilation import compile_all
 from .metrics import met_targets
-from .scenario import Scenario
 from .seeds import SATURATION, refuse_held_out
-from .setting import Setting
 from .workers import Workers
 
 TARGET = 0.84

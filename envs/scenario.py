@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..envs import catalog
-from ..envs.cluster import MAX_TIME_PS, PS_PER_S
+from . import catalog
+from .cluster import MAX_TIME_PS, PS_PER_S
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
 DEFAULT_TOPOLOGY = "2P4D"

@@ -10,25 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import __version__
-from ..envs import catalog, cluster_config, predictors, profiles, traces, unloaded, workloads
-from ..envs.cluster import PS_PER_S, Cluster
-from ..envs.cluster_config import ClusterConfig
-from ..envs.records import SCHEMA_VERSION
-from ..envs.router_constants import RouterConstants
-from ..envs.trace import Trace
-from ..envs.workloads import Workload
+from . import catalog, cluster_config, predictors, profiles, traces, unloaded, workloads
+from .cluster import PS_PER_S, Cluster
+from .cluster_config import ClusterConfig
 from .digest import digest
-from .metrics import Window
-from .runs import RESULTS_SCHEMA
+from .router_constants import RouterConstants
 from .saturation_rates import stored_rate
 from .scenario import DEFAULT_TOPOLOGY, Scenario
-from .source_hash import source_hash
+from .trace import Trace
 from .traffic import FamilyTraffic, FileTraffic, Traffic
+from .window import Window
+from .workloads import Workload
 
 if TYPE_CHECKING:
-    from ..envs.simulator import SimulationResult
-    from ..policies.policy import Policy
+    from .admission import Router
+    from .simulator import SimulationResult
 
 DEFAULT_PROFILE = "a40-qwen2.5-3b"
 DEFAULT_DURATION_S = 300.0
@@ -148,7 +144,7 @@ class Setting:
         return _prepared(self, seed)
 
     def simulate(
-        self, prepared: Prepared, policy: Policy, seed: int, log_decisions: bool = False
+        self, prepared: Prepared, policy: Router, seed: int, log_decisions: bool = False
     ) -> SimulationResult:
         """Runs a policy on a prepared trace.
 
@@ -158,7 +154,7 @@ class Setting:
             seed: for what is random in policy and predictor.
             log_decisions: keep what the router saw of the chosen pairs.
         """
-        from ..envs.simulator import simulate
+        from .simulator import simulate
 
         return simulate(
             prepared.trace,
@@ -171,12 +167,8 @@ class Setting:
         )
 
     def configuration(self) -> dict[str, Any]:
-        """All that the runs of an experiment have in common; JSON-able."""
+        """What decides the traces and the cluster; JSON-able."""
         return {
-            "version": __version__,
-            "code": source_hash(),
-            "results_schema": RESULTS_SCHEMA,
-            "records_schema": SCHEMA_VERSION,
             "traffic": self.traffic.configuration(),
             "cluster": {
                 "name": self.cluster.name,
