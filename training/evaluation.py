@@ -16,6 +16,7 @@ from ..envs.records import SCHEMA_VERSION
 from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
 from ..policies import registry
+from ..policies.policy_text import split_at_commas
 from .compilation import compile_all
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
@@ -39,6 +40,7 @@ class Task:
 
     scenario: Scenario
     label: str
+    policy_hash: object
     seed: int
     folder: ResultsFolder
     records: bool
@@ -103,13 +105,15 @@ def evaluate(
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     folder = ResultsFolder.open(out or default_folder(setting), configuration(setting))
     done: dict[tuple[str, int], Run] = {}
+    cards = {label: policy_card(label) for label in labels}
     tasks = []
     for seed in seeds:
         for label in labels:
             keep = records == "all" or (records == "first" and seed == seeds[0])
-            run = folder.read(policy_card(label), seed, records=keep)
+            card = cards[label]
+            run = folder.read(card, seed, records=keep)
             if run is None:
-                tasks.append(Task(scenario, label, seed, folder, keep))
+                tasks.append(Task(scenario, label, card["hash"], seed, folder, keep))
             else:
                 done[label, seed] = run
     total = len(seeds) * len(labels)
@@ -152,8 +156,12 @@ def run_task(task: Task) -> Run:
     """Does one run and stores it (in a worker process).
 
     Raises:
+        ValueError: the policy's file changed since the evaluation began.
         OSError: the results cannot be written.
     """
+    card = policy_card(task.label)
+    if card["hash"] != task.policy_hash:
+        raise ValueError(f"{task.label}: the policy file changed during the evaluation; start it again")
     setting = Setting.of(task.scenario)
     prepared = setting.prepare(task.seed)
     policy = registry.parse(task.label)
@@ -162,7 +170,7 @@ def run_task(task: Task) -> Run:
         schema_version=RESULTS_SCHEMA,
         experiment=task.folder.key,
         label=task.label,
-        policy=policy_card(task.label),
+        policy=card,
         seed=task.seed,
         summary=summary_of(result.records, prepared, setting),
     )
@@ -264,5 +272,5 @@ def configuration(setting: Setting) -> dict[str, Any]:
 
 
 def split_policies(text: str) -> list[str]:
-    """Policies of a comma-separated list; commas inside brackets belong to parameters."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    """Policies of a comma-separated list; commas inside brackets and quotes belong to parameters and file names."""
+    return split_at_commas(text)

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..policies.policy_text import policy_name
 from .runs import RESULTS_SCHEMA, write_atomically
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ KNOWN = (
 
 def policy_colour(label: str) -> str:
     """Colour of a policy, the same in every picture."""
-    name = label.split("(")[0].strip()
+    name = policy_name(label)
     if name in KNOWN:
         return PALETTE[KNOWN.index(name)]
     return PALETTE[hashlib.sha256(name.encode()).digest()[0] % len(PALETTE)]
