@@ -12,6 +12,7 @@ their short names.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ class PolicyFile(BaseModel):
         import yaml
 
         heading = f"# Parameters of a policy; `{self.policy}@FILE` names it by this file.\n"
-        text: str = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=110)
+        # No line is folded: a command is there to be copied.
+        text: str = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=math.inf)
         return heading + text
 
 

@@ -72,7 +72,7 @@ def evaluate(
     *,
     out: Path | None = None,
     records: Records = "first",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     claim: bool = False,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
@@ -89,7 +89,7 @@ def evaluate(
         seeds: one trace each.
         out: results folder; by default `default_folder(setting)`.
         records: of which runs to keep the records: of the first seed, of all, of none.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or workers that are to be used and kept.
         claim: whether the evaluation is to carry a claim (held-out seeds, and a line in the log).
         log: where the line goes.
         on_run: told after each run.
@@ -138,11 +138,11 @@ def _run(
     tasks: list[Task],
     done: dict[tuple[str, int], Run],
     folder: ResultsFolder,
-    workers: int | None,
+    workers: int | Workers | None,
     tell: Callable[[], None],
 ) -> None:
     written = time.monotonic()
-    with Workers(workers) as pool:
+    with Workers.of(workers) as pool:
         for run in pool.run(run_task, tasks):
             done[run.label, run.seed] = run
             tell()
@@ -201,7 +201,7 @@ def check_evaluation(
     seeds: range,
     *,
     records: str = "first",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     claim: bool = False,
 ) -> tuple[str, ...]:
     """Checks what can be checked before a rate is known.

@@ -14,6 +14,7 @@ from .runs import RESULTS_SCHEMA, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from .comparison import Comparison
     from .statistics import Estimate
@@ -81,13 +82,22 @@ def draw_goodput(comparison: Comparison, title: str, path: Path) -> Path:
     figure.supxlabel(
         f"dots: traces; bars: interval ({comparison.interval}); dotted: ceiling", fontsize=7, color="0.35"
     )
+    save_png(figure, path)
+    return path
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Writes a figure; the same figure gives the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     image = io.BytesIO()
     metadata = {"Software": None, "Description": f"results schema {RESULTS_SCHEMA}"}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
         figure.savefig(image, format="png", metadata=metadata)
     write_atomically(path, image.getvalue())
-    return path
 
 
 def _draw_estimate(axes: Axes, place: int, estimate: Estimate, colour: str, scale: float, words: str) -> None:
