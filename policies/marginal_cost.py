@@ -94,7 +94,7 @@ class MarginalCost(CompiledPolicy):
             Dimension("w_s", 0.01, 100.0, 1.0, "log"),
             Dimension("w_q", 0.0005, 50.0, 0.05, "log"),
             Dimension("rho", 0.01, 100.0, 1.0, "log"),
-            Dimension("sigma_tight", 0.1, 10.0, 2.0, "log"),
+            Dimension("sigma_tight", 0.1, 100.0, 2.0, "log"),
         )
 
     def vector(self) -> npt.NDArray[np.float64]:
