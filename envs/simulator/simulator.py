@@ -168,7 +168,15 @@ class Simulator:
             status = int(runner(self.address, *arguments, until))
             if status != GROW:
                 return status
-            self._block = grown(self._block)
+            self.grow()
+
+    def grow(self) -> None:
+        """Makes room for twice as many requests in flight, after a compiled loop has returned GROW.
+
+        Raises:
+            MemoryError: more requests in flight than the core can number.
+        """
+        self._block = grown(self._block)
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -247,7 +255,7 @@ class Simulator:
         Records of requests that had ended by then stay as they are, and so does what `set_parameters` gave.
         """
         while len(self._block) < len(snapshot.block):
-            self._block = grown(self._block)
+            self.grow()
         own = self._block[_OWN]
         self._block[: len(snapshot.block)] = snapshot.block
         self._block[_OWN] = own

@@ -32,11 +32,11 @@ W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
 # what the last step brought
-W_MISSED_IDS = next(_w)  # address of the requests whose miss became certain, and how many they are
-W_MISSED = next(_w)
-W_ENDED_IDS = next(_w)  # address of the agent's requests that ended, and how many they are
-W_ENDED = next(_w)
-W_MET = next(_w)  # of these: met both targets
+W_MISSED_IDS = next(_w)  # address of the requests whose miss became certain
+W_ENDED_IDS = next(_w)  # address of the agent's requests that ended
+W_ENDED = next(_w)  # how many these are
+W_MISSED = next(_w)  # how many those are
+W_MET = next(_w)  # how many that ended met both targets
 W_WAITED = next(_w)  # Σ time that the agent's requests spent in the cluster, ps
 W_DT = next(_w)  # time that passed, ps
 W_REQUEST = next(_w)  # request that awaits a decision, −1 if none
@@ -63,9 +63,34 @@ T_DECODE_ROWS = next(_t)
 HALL_WORDS = 16
 
 
+@inline
+def first_bad_action(hall: int) -> int:
+    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none."""
+    for i in range(ldc(hall, T_COUNT)):
+        desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
+        if ld(desk, W_TASK) == TASK_SEND:
+            S = ld(desk, W_STATE)
+            action = ldc(hall, T_ACTIONS) + i * 16
+            p, d = ld(action, 0), ld(action, 1)
+            if p < 0 or p >= ldc(S, L.H_ROUTED) or d < 0 or d >= ldc(S, L.H_DECODES):
+                return i
+            if ld(engine_at(S, p), L.E_STATE) != L.STATE_UP:
+                return i
+            if ld(engine_at(S, ldc(S, L.H_PREFILLS) + d), L.E_STATE) != L.STATE_UP:
+                return i
+    return -1
+
+
 @entry
 def step_all(hall: int) -> int:
-    """Does every desk's task; returns how many state blocks must grow before theirs is done."""
+    """Does every desk's task.
+
+    Returns how many state blocks must grow before theirs is done; −1 − i, and nothing is done, if the action of
+    environment i is bad.
+    """
+    bad = first_bad_action(hall)
+    if bad >= 0:
+        return -1 - bad
     full = 0
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
