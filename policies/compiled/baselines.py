@@ -10,7 +10,7 @@ import numpy as np
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
-from ...envs.simulator.least_loaded import count_requests, emptiest_prefill
+from ...envs.simulator.least_loaded import count_decodes, count_prefills, emptiest_prefill
 from ...envs.simulator.memory import ld, ld32, ldc, ldcf, st
 from ...envs.simulator.slots import slot_at
 from .median import median_of, observe
@@ -37,15 +37,26 @@ def next_open(rows: int, group: int, mark: int, n: int, pointer: int) -> int:
 
 
 @inline
+def next_prefill(S: int, router: int, state: int) -> int:
+    """The prefill instance whose turn it is."""
+    rows = ledger.prefill_rows(S, router)
+    return next_open(rows, L.PRE_GROUP, L.PRE_OPEN, ldc(S, L.H_PREFILLS), state + 8 * WORD_PREFILL)
+
+
+@inline
+def next_decode(S: int, router: int, state: int) -> int:
+    """The decode (or mixed) instance whose turn it is."""
+    rows = ledger.decode_rows(S, router)
+    return next_open(rows, L.DEC_GROUP, L.DEC_OPEN, ldc(S, L.H_DECODES), state + 8 * WORD_DECODE)
+
+
+@inline
 def round_robin(S: int, router: int, state: int) -> tuple[int, int, float]:
     """Each pool in turn."""
-    rows = ledger.decode_rows(S, router)
-    d = next_open(rows, L.DEC_GROUP, L.DEC_OPEN, ldc(S, L.H_DECODES), state + 8 * WORD_DECODE)
+    d = next_decode(S, router, state)
     if ldc(S, L.H_MIXED) != 0:
         return d, d, 1.0
-    rows = ledger.prefill_rows(S, router)
-    p = next_open(rows, L.PRE_GROUP, L.PRE_OPEN, ldc(S, L.H_PREFILLS), state + 8 * WORD_PREFILL)
-    return p, d, 1.0
+    return next_prefill(S, router, state), d, 1.0
 
 
 @inline
@@ -65,12 +76,13 @@ def random_pair(S: int, router: int, state: int) -> tuple[int, int, float]:
 @inline
 def power_of_two(S: int, router: int, state: int) -> tuple[int, int, float]:
     """The less loaded of two drawn at random, in each pool."""
-    count_requests(S, router)
+    count_decodes(S, router)
     rng = state + 8 * WORD_RANDOM
     rows = ledger.decode_rows(S, router)
     d, chance = better_of_two(rows, L.DEC_GROUP, L.DEC_OPEN, L.DEC_COST, ldc(S, L.H_DECODES), rng)
     if ldc(S, L.H_MIXED) != 0:
         return d, d, chance
+    count_prefills(S, router)
     rows = ledger.prefill_rows(S, router)
     p, other = better_of_two(rows, L.PRE_GROUP, L.PRE_OPEN, L.PRE_COST, ldc(S, L.H_PREFILLS), rng)
     return p, d, chance * other
@@ -79,7 +91,7 @@ def power_of_two(S: int, router: int, state: int) -> tuple[int, int, float]:
 @inline
 def length_threshold(S: int, router: int, state: int, parameters: int) -> tuple[int, int, float]:
     """Long outputs to the upper half of the decode pool, short ones to the lower; least loaded inside."""
-    count_requests(S, router)
+    count_decodes(S, router)
     rows = ledger.decode_rows(S, router)
     predicted = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PREDICTED)
     threshold = ldcf(parameters, 0)

@@ -11,8 +11,17 @@ from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
 from .baselines import length_threshold, power_of_two, random_pair, round_robin
 from .marginal_cost import marginal_cost
+from .projected_latency import projected_latency
 
-ROUND_ROBIN, RANDOM, LEAST_LOADED, POWER_OF_TWO, LENGTH_THRESHOLD, MARGINAL_COST = range(6)
+(
+    ROUND_ROBIN,
+    RANDOM,
+    LEAST_LOADED,
+    POWER_OF_TWO,
+    LENGTH_THRESHOLD,
+    MARGINAL_COST,
+    PROJECTED_LATENCY,
+) = range(7)
 """Numbers of the compiled policies."""
 
 
@@ -31,6 +40,8 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return power_of_two(S, router, state)
     if policy == LENGTH_THRESHOLD:
         return length_threshold(S, router, state, parameters)
+    if policy == PROJECTED_LATENCY:
+        return projected_latency(S, router, state, parameters)
     return random_pair(S, router, state)
 
 
