@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "policies", "experiments", "training")
+KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training")
 """Folders of `configs/`."""
 
 _registered: dict[tuple[str, str], Path] = {}
