@@ -54,6 +54,10 @@ def explain(
 
     chosen = registry.parse(policy)
     typer.echo(registry.describe(chosen.name))
+    # Which parameters there are may depend on the pools; their names do not.
+    tunable = dict.fromkeys(dimension.name for dimension in chosen.search_space(2, 4))
+    if tunable:
+        typer.echo(f"\n`disaggroute tune` chooses {', '.join(tunable)}.")
     if chosen.origin is not None:
         typer.echo(f"\nParameters of {chosen}:")
         for key, value in chosen.params.items():

@@ -85,6 +85,11 @@ def test_explain_shows_the_parameters_of_a_file(tuned: tuple[Path, str]) -> None
     assert f"  threshold = {parse(label).params['threshold']}\n" in out
 
 
+def test_explain_says_what_can_be_tuned() -> None:
+    assert "`disaggroute tune` chooses w_s, w_q, rho, sigma_tight." in run("explain", "marginal-cost")[0]
+    assert "disaggroute tune" not in run("explain", "round-robin")[0]
+
+
 def test_shipped_files_are_listed_with_the_policies() -> None:
     names = run("list", "policies")[0].split()
     assert "marginal-cost@mixed-bursty-a40" in names
