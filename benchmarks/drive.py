@@ -60,9 +60,9 @@ def saturation_rate(topology: str, say: Say) -> float:
     Raises:
         ValueError: an unreadable topology.
     """
+    from ..envs.scenario import Scenario
+    from ..envs.setting import Setting
     from ..training.saturation import saturate
-    from ..training.scenario import Scenario
-    from ..training.setting import Setting
 
     scenario = Scenario.make(workload=WORKLOAD, topology=topology, profile=PROFILE)
     stored = Setting.of(scenario).stored_rate

@@ -75,8 +75,8 @@ def tell(what: str, rate: str, requests: str, seed: str) -> None:
 
 def evaluate_once(rate: float, requests: int, seed: int) -> None:
     """One run of an evaluation that keeps its records."""
+    from ..envs.scenario import Scenario
     from ..training.evaluation import evaluate
-    from ..training.scenario import Scenario
 
     scenario = Scenario.make(
         workload=WORKLOAD,

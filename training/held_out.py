@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .runs import append_line
 
 if TYPE_CHECKING:
-    from .setting import Setting
+    from ..envs.setting import Setting
 
 DEFAULT_LOG = Path("configs") / "experiments" / "held-out.log"
 """Where the log lies, from the root of a checkout; it is committed."""

@@ -6,8 +6,7 @@ rejected has missed its targets and has an infinite delay. So no denominator dep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,11 @@ import numpy.typing as npt
 from ..envs.cluster import PS_PER_S
 from ..envs.records import FAILED, FINISHED, REJECTED
 from ..envs.trace import SLO_CLASSES, Trace
+from ..envs.window import Window
 from .summary import SEGMENT_S, Balance, Quantiles, Share, Summary
+
+if TYPE_CHECKING:
+    from ..envs.setting import Prepared
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -23,29 +26,6 @@ Ints = npt.NDArray[np.int64]
 
 SCALE_QUARTERS = (2, 3, 4, 5, 6, 8, 10, 12)
 """Scales of the targets at which goodput is reported, in quarters (0.5 to 3)."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """Measurement window: requests that arrive in [start, end) count; ps."""
-
-    start: int
-    end: int
-
-    @classmethod
-    def after_warmup(cls, warmup_s: float, duration_s: float) -> Window:
-        """The window of `duration_s` seconds that follows a warm-up of `warmup_s` seconds."""
-        start = round(warmup_s * PS_PER_S)
-        return cls(start, start + round(duration_s * PS_PER_S))
-
-    @property
-    def seconds(self) -> float:
-        """Length in seconds."""
-        return (self.end - self.start) / PS_PER_S
-
-    def holds(self, trace: Trace) -> Bools:
-        """(N,) which requests count."""
-        return (trace.arrival >= self.start) & (trace.arrival < self.end)
 
 
 def met_targets(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> Bools:
@@ -70,6 +50,16 @@ def met_targets(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> B
     smooth = (gaps == 0) | (span <= gaps * trace.tpot_target * quarters // 4)
     met: Bools = finished & in_time & smooth
     return met
+
+
+def goodput(records: npt.NDArray[Any], prepared: Prepared) -> float:
+    """Share of the requests in the measurement window that met both targets; the summary's, and nothing else.
+
+    Args:
+        records: (N,) of dtype RECORD, row i is request i of the trace.
+        prepared: the trace and its window.
+    """
+    return float(met_targets(records, prepared.trace)[prepared.window.holds(prepared.trace)].mean())
 
 
 def inter_token_p99(records: npt.NDArray[Any], trace: Trace) -> float:

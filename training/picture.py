@@ -9,10 +9,12 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..policies.policy_text import policy_name
 from .runs import RESULTS_SCHEMA, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from .comparison import Comparison
     from .statistics import Estimate
@@ -34,7 +36,7 @@ KNOWN = (
 
 def policy_colour(label: str) -> str:
     """Colour of a policy, the same in every picture."""
-    name = label.split("(")[0].strip()
+    name = policy_name(label)
     if name in KNOWN:
         return PALETTE[KNOWN.index(name)]
     return PALETTE[hashlib.sha256(name.encode()).digest()[0] % len(PALETTE)]
@@ -80,13 +82,22 @@ def draw_goodput(comparison: Comparison, title: str, path: Path) -> Path:
     figure.supxlabel(
         f"dots: traces; bars: interval ({comparison.interval}); dotted: ceiling", fontsize=7, color="0.35"
     )
+    save_png(figure, path)
+    return path
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Writes a figure; the same figure gives the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     image = io.BytesIO()
     metadata = {"Software": None, "Description": f"results schema {RESULTS_SCHEMA}"}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
         figure.savefig(image, format="png", metadata=metadata)
     write_atomically(path, image.getvalue())
-    return path
 
 
 def _draw_estimate(axes: Axes, place: int, estimate: Estimate, colour: str, scale: float, words: str) -> None:

@@ -15,8 +15,8 @@ from .runs import RESULTS_SCHEMA, Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..envs.setting import Prepared
     from ..envs.simulator import SimulationResult
-    from .setting import Prepared
 
 STATUS = ("finished", "failed", "rejected")
 TIMES = tuple(name for name in RECORD.names or () if RECORD[name] == np.int64)

@@ -11,9 +11,7 @@ DECIDING = (
     "policies",
     "training/metrics.py",
     "training/record_table.py",
-    "training/setting.py",
     "training/summary.py",
-    "training/traffic.py",
 )
 """Folders and files whose change may change a number."""
 

@@ -130,11 +130,24 @@ def _points(cv: float, end: float, seed: int) -> Floats:
     pieces: list[Floats] = []
     last = 0.0
     while last < end:
-        gaps = generator.standard_gamma(shape, CHUNK) / shape
-        pieces.append(last + np.cumsum(gaps))
+        chunk = _chunk(generator, shape, end - last)
+        pieces.append(last + chunk)
         last = float(pieces[-1][-1])
     points = np.concatenate(pieces) if pieces else np.empty(0)
     return points[: int(np.searchsorted(points, end, side="left"))]
+
+
+def _chunk(generator: np.random.Generator, shape: float, span: float) -> Floats:
+    """Sums of up to CHUNK gaps, as far as they are needed to pass `span`; each sum is the same however far that is."""
+    sums: list[Floats] = []
+    drawn, reached = 0, 0.0
+    while drawn < CHUNK and (not sums or reached < span):
+        count = min(CHUNK - drawn, int(1.05 * (span - reached)) + 64)
+        gaps = generator.standard_gamma(shape, count) / shape
+        gaps[0] += reached
+        sums.append(np.cumsum(gaps))
+        drawn, reached = drawn + count, float(sums[-1][-1])
+    return np.concatenate(sums)
 
 
 def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""The baselines: round robin, random, least loaded, power of two choices, length threshold.
+"""The baselines: round robin, random, power of two choices, length threshold (least loaded is in `envs/simulator`).
 
 Each returns (prefill, decode, probability of the choice). In an aggregated cluster both are the one mixed instance.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
+from ...envs.simulator.least_loaded import count_decodes, count_prefills, emptiest_prefill
 from ...envs.simulator.memory import ld, ld32, ldc, ldcf, st
 from ...envs.simulator.slots import slot_at
 from .median import median_of, observe
@@ -18,8 +18,6 @@ from .scores import (
     any_of,
     better_of_two,
     cheapest_between,
-    cheapest_decode,
-    cheapest_prefill,
     open_count,
     value,
 )
@@ -73,47 +71,6 @@ def random_pair(S: int, router: int, state: int) -> tuple[int, int, float]:
     rows, n = ledger.prefill_rows(S, router), ldc(S, L.H_PREFILLS)
     p = any_of(rows, L.PRE_GROUP, L.PRE_OPEN, n, rng)
     return p, d, probability / open_count(rows, L.PRE_GROUP, L.PRE_OPEN, n)
-
-
-@inline
-def count_prefills(S: int, router: int) -> None:
-    """Costs of the prefill pool: requests of that stage in the ledger."""
-    rows = ledger.prefill_rows(S, router)
-    for _ in range(ldc(S, L.H_PRE_GROUPS)):
-        V.store(rows, L.PRE_COST, V.load(rows, L.PRE_QUEUED) | V.load(rows, L.PRE_OPEN))
-        rows += L.PRE_GROUP * 8
-
-
-@inline
-def count_decodes(S: int, router: int) -> None:
-    """Costs of the decode (or mixed) pool, likewise."""
-    rows = ledger.decode_rows(S, router)
-    for _ in range(ldc(S, L.H_DEC_GROUPS)):
-        V.store(rows, L.DEC_COST, V.load(rows, L.DEC_IN_FLIGHT) | V.load(rows, L.DEC_OPEN))
-        rows += L.DEC_GROUP * 8
-
-
-@inline
-def emptiest_prefill(S: int, router: int) -> int:
-    """The prefill instance with the fewest requests of that stage."""
-    count_prefills(S, router)
-    return cheapest_prefill(ledger.prefill_rows(S, router), ldc(S, L.H_PRE_GROUPS))
-
-
-@inline
-def emptiest_decode(S: int, router: int) -> int:
-    """The decode (or mixed) instance with the fewest requests."""
-    count_decodes(S, router)
-    return cheapest_decode(ledger.decode_rows(S, router), ldc(S, L.H_DEC_GROUPS))
-
-
-@inline
-def least_loaded(S: int, router: int) -> tuple[int, int, float]:
-    """Fewest requests of that stage."""
-    d = emptiest_decode(S, router)
-    if ldc(S, L.H_MIXED) != 0:
-        return d, d, 1.0
-    return emptiest_prefill(S, router), d, 1.0
 
 
 @inline

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ...envs.simulator import layout as L
 from ...envs.simulator.admission import send
 from ...envs.simulator.compile import entry, inline
+from ...envs.simulator.least_loaded import least_loaded
 from ...envs.simulator.loop import DECIDE, run_to_decision
 from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
-from .baselines import least_loaded, length_threshold, power_of_two, random_pair, round_robin
+from .baselines import length_threshold, power_of_two, random_pair, round_robin
 from .card import card
 from .marginal_cost import marginal_cost
 from .projected_latency import projected_latency

@@ -17,9 +17,10 @@ from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline, rare
+from ...envs.simulator.least_loaded import emptiest_decode, emptiest_prefill
 from ...envs.simulator.memory import ld, ld32, ldc, ldcf
 from ...envs.simulator.slots import region, slot_at
-from .baselines import emptiest_decode, emptiest_prefill, next_decode, next_prefill
+from .baselines import next_decode, next_prefill
 from .scores import add_prefill_costs, cheapest_decode, cheapest_prefill
 from .work import remaining_outputs
 

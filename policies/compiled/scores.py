@@ -8,10 +8,11 @@ A pool is known by the address of its ledger rows; its size, its fields and the 
 
 from __future__ import annotations
 
-from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
+from ...envs.simulator.least_loaded import cheapest_decode as cheapest_decode
+from ...envs.simulator.least_loaded import cheapest_prefill as cheapest_prefill
 from ...envs.simulator.memory import ld, ldc, ldf, stf
 from ...envs.simulator.slots import grouped
 from .randomness import below
@@ -24,18 +25,6 @@ CLOSED = 0x7FF0000000000000
 def value(rows: int, group: int, field: int, i: int) -> int:
     """A field of instance i."""
     return ld(grouped(rows, group, i), field)
-
-
-@inline
-def cheapest_prefill(rows: int, groups: int) -> int:
-    """The prefill instance of least cost."""
-    return V.first_least(rows + L.PRE_COST * 8, groups, L.PRE_GROUP)
-
-
-@inline
-def cheapest_decode(rows: int, groups: int) -> int:
-    """The decode instance of least cost."""
-    return V.first_least(rows + L.DEC_COST * 8, groups, L.DEC_GROUP)
 
 
 @inline

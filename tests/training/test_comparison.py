@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from disaggroute.envs.scenario import Scenario
 from disaggroute.training.comparison import Comparison, compare
 from disaggroute.training.evaluation import Evaluation, evaluate
 from disaggroute.training.picture import PALETTE, draw_goodput, policy_colour
-from disaggroute.training.scenario import Scenario
 from disaggroute.training.table import delay_table, goodput_table, number, remarks, table_console, wrapped
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=40, duration_s=20, warmup_s=5)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disaggroute.envs.records import FINISHED, RECORD
+from disaggroute.envs.scenario import Scenario
+from disaggroute.envs.setting import Setting
 from disaggroute.envs.trace import Trace
 from disaggroute.policies import registry
 from disaggroute.training.metrics import SCALE_QUARTERS, met_targets
-from disaggroute.training.scenario import Scenario
-from disaggroute.training.setting import Setting
 
 Row = tuple[int, int, int, int, int, int]
 ROWS = st.lists(

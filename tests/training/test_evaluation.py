@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from disaggroute.envs.scenario import Scenario
+from disaggroute.envs.setting import Setting
 from disaggroute.policies import registry
 from disaggroute.training import evaluation
 from disaggroute.training.evaluation import (
@@ -19,8 +21,6 @@ from disaggroute.training.evaluation import (
     evaluate,
     split_policies,
 )
-from disaggroute.training.scenario import Scenario
-from disaggroute.training.setting import Setting
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=10, duration_s=20, warmup_s=5)
 POLICIES = ("round-robin", "least-loaded")

@@ -11,8 +11,8 @@ import pytest
 
 from disaggroute.envs.records import FAILED, FINISHED, RECORD, REJECTED
 from disaggroute.envs.trace import Trace
+from disaggroute.envs.window import Window
 from disaggroute.training.metrics import (
-    Window,
     inter_token_p99,
     met_targets,
     pool_balance,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
+from disaggroute.envs.scenario import Scenario
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.scenario import Scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 PLACES = {

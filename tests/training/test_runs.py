@@ -16,7 +16,8 @@ import pytest
 
 from disaggroute.envs.records import RECORD
 from disaggroute.envs.trace import Trace
-from disaggroute.training.metrics import Window, summarise
+from disaggroute.envs.window import Window
+from disaggroute.training.metrics import summarise
 from disaggroute.training.runs import (
     RESULTS_SCHEMA,
     ResultsFolder,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from disaggroute.envs.scenario import Scenario
 from disaggroute.training import saturation
 from disaggroute.training.saturation import Probe, saturate
-from disaggroute.training.scenario import Scenario
 
 CHAT = Scenario.make(workload="chat", topology="1P1D", duration_s=10, warmup_s=2)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
-from ..envs.cluster import PS_PER_S, Cluster
-from ..envs.profiles import Profile
-from ..envs.trace import Trace
-from ..envs.traces import Preparation, TraceFile
-from ..envs.workloads import Workload
+from .cluster import PS_PER_S, Cluster
 from .digest import digest
+from .profiles import Profile
+from .trace import Trace
+from .traces import Preparation, TraceFile
+from .workloads import Workload
 
 
 class Traffic(Protocol):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..envs import catalog, cluster_config
-from ..envs.cluster import Cluster
+from . import catalog, cluster_config
+from .cluster import Cluster
 from .digest import digest
 
 FILE = "saturation-rates"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from disaggroute.envs.scenario import Scenario
+from disaggroute.envs.setting import Setting
 from disaggroute.training.runs import fingerprint
-from disaggroute.training.scenario import Scenario
-from disaggroute.training.setting import Setting
 
 ROWS = "arrival_s,prompt_tokens,output_tokens\n" + "".join(
     f"{k * 0.5},{100 + k},{10 + k}\n" for k in range(100)

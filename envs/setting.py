@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import __version__
-from ..envs import catalog, cluster_config, predictors, profiles, traces, unloaded, workloads
-from ..envs.cluster import PS_PER_S, Cluster
-from ..envs.cluster_config import ClusterConfig
-from ..envs.records import SCHEMA_VERSION
-from ..envs.router_constants import RouterConstants
-from ..envs.trace import Trace
-from ..envs.workloads import Workload
+from . import catalog, cluster_config, predictors, profiles, traces, unloaded, workloads
+from .cluster import PS_PER_S, Cluster
+from .cluster_config import ClusterConfig
 from .digest import digest
-from .metrics import Window
-from .runs import RESULTS_SCHEMA
+from .predictors import Predictor
+from .router_constants import RouterConstants
 from .saturation_rates import stored_rate
 from .scenario import DEFAULT_TOPOLOGY, Scenario
-from .source_hash import source_hash
+from .trace import Trace
 from .traffic import FamilyTraffic, FileTraffic, Traffic
+from .window import Window
+from .workloads import Workload
 
 if TYPE_CHECKING:
-    from ..envs.simulator import SimulationResult
-    from ..policies.policy import Policy
+    from .admission import Router
+    from .simulator import SimulationResult
 
 DEFAULT_PROFILE = "a40-qwen2.5-3b"
 DEFAULT_DURATION_S = 300.0
@@ -81,12 +78,19 @@ class Setting:
         Raises:
             ValueError: an unknown name (with the nearest ones) or an unreadable file.
         """
-        return _setting(scenario, _stamps(scenario))
+        return _setting(scenario.model_dump_json(), _stamps(scenario))
 
     @property
     def name(self) -> str:
         """`<workload>-<cluster>`, for folders and titles."""
         return f"{self.traffic.name}-{self.cluster.name}"
+
+    @property
+    def predictor(self) -> Predictor:
+        """Gives ô."""
+        if self.scenario.observability == "full":
+            return predictors.parse("oracle")
+        return predictors.parse(self.scenario.predictor)
 
     @property
     def duration_s(self) -> float:
@@ -111,7 +115,7 @@ class Setting:
         rate = self.scenario.rate or self.traffic.own_rate
         text = f"{self.traffic.name} on {self.cluster.name}: {rate:.4g} requests/s, "
         text += f"{self.duration_s:g} s measured after {self.scenario.warmup_s:g} s, "
-        text += f"predictor {self.scenario.predictor}, "
+        text += f"predictor {self.predictor}, "
         if self.traffic.single:
             return text + "one trace"
         return text + (f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}")
@@ -148,7 +152,7 @@ class Setting:
         return _prepared(self, seed)
 
     def simulate(
-        self, prepared: Prepared, policy: Policy, seed: int, log_decisions: bool = False
+        self, prepared: Prepared, policy: Router, seed: int, log_decisions: bool = False
     ) -> SimulationResult:
         """Runs a policy on a prepared trace.
 
@@ -158,25 +162,21 @@ class Setting:
             seed: for what is random in policy and predictor.
             log_decisions: keep what the router saw of the chosen pairs.
         """
-        from ..envs.simulator import simulate
+        from .simulator import simulate
 
         return simulate(
             prepared.trace,
             self.cluster,
             policy=policy,
-            predictor=predictors.parse(self.scenario.predictor),
+            predictor=self.predictor,
             seed=seed,
             constants=self.constants,
             log_decisions=log_decisions,
         )
 
     def configuration(self) -> dict[str, Any]:
-        """All that the runs of an experiment have in common; JSON-able."""
+        """What decides the traces and the cluster; JSON-able."""
         return {
-            "version": __version__,
-            "code": source_hash(),
-            "results_schema": RESULTS_SCHEMA,
-            "records_schema": SCHEMA_VERSION,
             "traffic": self.traffic.configuration(),
             "cluster": {
                 "name": self.cluster.name,
@@ -187,7 +187,7 @@ class Setting:
             "rate": self.scenario.rate,
             "duration_s": self.duration_s,
             "warmup_s": self.scenario.warmup_s,
-            "predictor": self.scenario.predictor,
+            "predictor": str(self.predictor),
         }
 
 
@@ -195,18 +195,21 @@ def _stamps(scenario: Scenario) -> tuple[tuple[int, int], ...]:
     """Size and time of change of the files a scenario names, so that an edited file is read again."""
     stamps = []
     for name in (scenario.workload, scenario.cluster, scenario.profile):
-        if name is not None and Path(name).is_file():
+        if isinstance(name, str) and Path(name).is_file():
             status = Path(name).stat()
             stamps.append((status.st_size, status.st_mtime_ns))
     return tuple(stamps)
 
 
 @lru_cache(maxsize=4)
-def _setting(scenario: Scenario, _: tuple[tuple[int, int], ...]) -> Setting:
+def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
+    scenario = Scenario.model_validate_json(text)
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
     family = _family(scenario)
     config = _cluster(scenario, family.config.profile if family else DEFAULT_PROFILE)
     cluster = config.build()
+    if scenario.observability == "full":
+        cluster = replace(cluster, poll_interval=1)
     constants = config.router_constants()
     if scenario.constants_scale != 1:
         constants = constants.scaled(scenario.constants_scale)
@@ -246,6 +249,8 @@ def _family(scenario: Scenario) -> Workload | None:
 
 
 def _cluster(scenario: Scenario, profile: str) -> ClusterConfig:
+    if isinstance(scenario.cluster, ClusterConfig):
+        return scenario.cluster
     if scenario.cluster is not None:
         return cluster_config.load(scenario.cluster)
     return cluster_config.from_topology(

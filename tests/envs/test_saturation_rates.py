@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from disaggroute.envs import cluster_config, profiles, workloads
-from disaggroute.training import saturation_rates
-from disaggroute.training.saturation_rates import read, stored_rate
-from disaggroute.training.scenario import Scenario
-from disaggroute.training.setting import Setting
+from disaggroute.envs import cluster_config, profiles, saturation_rates, workloads
+from disaggroute.envs.saturation_rates import read, stored_rate
+from disaggroute.envs.scenario import Scenario
+from disaggroute.envs.setting import Setting
 
 
 def test_every_stored_rate_names_what_exists_and_how_to_find_it_again() -> None:
