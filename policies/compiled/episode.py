@@ -10,6 +10,7 @@ from ...envs.simulator.loop import DECIDE, run_to_decision
 from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
 from .baselines import length_threshold, power_of_two, random_pair, round_robin
+from .best_fit import best_fit
 from .card import card
 from .marginal_cost import marginal_cost
 from .projected_latency import projected_latency
@@ -25,7 +26,8 @@ from .size_interval import size_interval
     PROJECTED_LATENCY,
     SIZE_INTERVAL,
     CARD,
-) = range(9)
+    BEST_FIT,
+) = range(10)
 """Numbers of the compiled policies."""
 
 
@@ -50,6 +52,8 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return size_interval(S, router, parameters)
     if policy == CARD:
         return card(S, router, parameters)
+    if policy == BEST_FIT:
+        return best_fit(S, router, parameters)
     return random_pair(S, router, state)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from disaggroute.envs.cluster import PS_PER_S
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
 from disaggroute.envs.router_constants import RouterConstants
+from disaggroute.envs.trace import Trace
 
 Row = dict[str, int]
 Pick = tuple[int, int, float]
@@ -28,6 +30,8 @@ class Seen:
     prompt: int
     predicted: int
     tight: bool
+    ttft: float
+    tpot: float
     prefill: list[Row]
     decode: list[Row]
     aggregated: bool
@@ -37,6 +41,7 @@ class Seen:
         admission: Any,
         prefill: npt.NDArray[np.int64],
         decode: npt.NDArray[np.int64],
+        trace: Trace,
         aggregated: bool,
     ) -> Seen:
         return Seen(
@@ -44,6 +49,8 @@ class Seen:
             prompt=admission.prompt,
             predicted=admission.predicted,
             tight=admission.slo == 0,
+            ttft=int(trace.ttft_target[admission.index]) / PS_PER_S,
+            tpot=int(trace.tpot_target[admission.index]) / PS_PER_S,
             prefill=[dict(zip(PREFILL_VIEW, row, strict=True)) for row in prefill.tolist()],
             decode=[dict(zip(DECODE_VIEW, row, strict=True)) for row in decode.tolist()],
             aggregated=aggregated,
@@ -330,6 +337,51 @@ class ProjectedLatency(Plain):
         return p, d, 1.0
 
 
+class BestFit(Plain):
+    def __init__(
+        self,
+        seed: int,
+        constants: RouterConstants,
+        *,
+        ttft_slack: float,
+        tpot_slack: float,
+        limit: float,
+        give_up: float | None,
+    ) -> None:
+        super().__init__(seed)
+        self.constants = constants
+        self.slacks, self.limit = (ttft_slack, tpot_slack), limit
+        self.give_up = math.inf if give_up is None else give_up
+        self.projected = ProjectedLatency(seed, constants, named="least-ttft")
+
+    def prefill(self, seen: Seen, ttfts: list[float]) -> int:
+        among = open_of(seen.prefill)
+        fitting = [i for i in among if ttfts[i] <= self.slacks[0] * seen.ttft]
+        hopeless = all(ttfts[i] > self.give_up * seen.ttft for i in among)
+        if fitting or hopeless:
+            return cheapest([-ttft for ttft in ttfts], fitting or among)
+        return cheapest(ttfts, among)
+
+    def choose(self, seen: Seen) -> Pick:
+        capacity = self.constants.kv_capacity[self.constants.prefills :].tolist()
+        tokens = seen.prompt + seen.predicted
+        pressure = [(row["committed"] + tokens) / size for row, size in zip(seen.decode, capacity, strict=True)]
+        ttfts = [self.projected.ttft(seen, i) for i in range(len(seen.prefill))]
+        steps = [self.projected.step(seen, i) for i in range(len(seen.decode))]
+        fitting = [
+            i
+            for i in open_of(seen.decode)
+            if pressure[i] <= self.limit
+            and steps[i] <= self.slacks[1] * seen.tpot
+            and (not seen.aggregated or ttfts[i] <= self.slacks[0] * seen.ttft)
+        ]
+        if seen.aggregated:
+            m = cheapest([-x for x in pressure], fitting) if fitting else self.prefill(seen, ttfts)
+            return m, m, 1.0
+        d = cheapest([-x for x in pressure], fitting) if fitting else cheapest(pressure, open_of(seen.decode))
+        return self.prefill(seen, ttfts), d, 1.0
+
+
 class SizeInterval(Plain):
     def __init__(self, seed: int, constants: RouterConstants, **params: Any) -> None:
         super().__init__(seed)
@@ -415,6 +467,8 @@ def plain_policy(name: str, params: dict[str, Any], seed: int, constants: Router
         return MarginalCost(seed, constants, **params)
     if name in ("least-ttft", "min-tpot"):
         return ProjectedLatency(seed, constants, named=name, **params)
+    if name == "best-fit":
+        return BestFit(seed, constants, **params)
     if name == "size-interval":
         return SizeInterval(seed, constants, **params)
     if name == "card":

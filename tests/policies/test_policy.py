@@ -19,7 +19,15 @@ from disaggroute.policies.compiled_policy import CompiledPolicy
 
 from . import scenes
 
-NEED_CONSTANTS = ("marginal-cost", "simulator-naive", "least-ttft", "min-tpot", "size-interval", "card")
+NEED_CONSTANTS = (
+    "least-ttft",
+    "min-tpot",
+    "best-fit",
+    "size-interval",
+    "card",
+    "marginal-cost",
+    "simulator-naive",
+)
 
 
 def routed(policy: Policy, seed: int = 0, requests: int = 60) -> list[tuple[int, int]]:
