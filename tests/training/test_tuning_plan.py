@@ -93,8 +93,8 @@ def test_the_command_names_all_that_is_not_as_by_default() -> None:
     )
 
 
-def test_the_command_can_name_every_field_of_a_scenario() -> None:
-    assert {*OPTIONS, "workload"} == set(Scenario.model_fields)
+def test_the_command_can_name_every_field_of_a_scenario_that_has_an_option() -> None:
+    assert {*OPTIONS, "workload", "observability"} == set(Scenario.model_fields)
 
 
 @pytest.mark.parametrize(
