@@ -20,6 +20,7 @@ from disaggroute.training.metrics import met_targets
 
 from ..differential.cases import Case, cases, random_case
 from ..differential.scenarios import assign, engine, requests
+from ..policies import scenes
 from .viewer import Shown, show
 
 Records = npt.NDArray[Any]
@@ -223,6 +224,22 @@ def test_a_run_without_requests_is_a_file_without_slices() -> None:
     empty = requests()
     shown = show(written(np.zeros(0, RECORD), empty, PLAIN))
     assert shown.slices == [] and not shown.counters
+
+
+def test_the_file_is_streamed() -> None:
+    class Pieces(io.BytesIO):
+        sizes: list[int]
+
+        def write(self, content: Any) -> int:
+            self.sizes.append(len(content))
+            return super().write(content)
+
+    stream, trace, cluster = Pieces(), scenes.trace(3_000), scenes.cluster()
+    stream.sizes = []
+    pairs = (np.arange(3_000) % 2, np.arange(3_000) % 4)
+    records = simulate(trace, cluster, assignment=pairs, predictor=trace.output).records
+    assert write_timeline(stream, records, trace, instance_names(cluster)) == len(show(stream.getvalue()).events)
+    assert len(stream.sizes) > 5 and max(stream.sizes) < 1.1 * 2**20
 
 
 # --- random runs -------------------------------------------------------------------------------------------------
