@@ -93,7 +93,7 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
     ## Arguments
 
     ```python
-    gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
+    gym.make("DisaggRoute-v0", config="mixed-bursty", topology="2P6D", reward="latency")
     ```
 
     `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;
@@ -226,8 +226,8 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         """The cluster as it is: what `render_mode` asks for, or None without one.
 
         Returns:
-            `ansi` a text, `rgb_array` an image of shape (H, W, 3), uint8; `human` shows it in a window, or warns once that
-            there is no display, and returns None.
+            `ansi` a text, `rgb_array` an image of shape (H, W, 3), uint8; `human` None: it shows the image in a window,
+            or warns once that there is no display.
 
         Raises:
             ResetNeeded: before the first `reset`.
