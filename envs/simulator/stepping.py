@@ -12,7 +12,7 @@ from . import feature_rows as F
 from . import layout as L
 from .admission import send
 from .arithmetic import rarely
-from .compile import entry, inline
+from .compile import entry, inline, rare
 from .deadlines import arrival_of, first_deadline, met_targets, next_deadline, push, record_of, sift_down
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
@@ -110,6 +110,8 @@ def step_all(hall: int) -> int:
         st(desk, W_TASK, TASK_NONE)
         account(S, desk, status == FINISHED)
         if status == DECIDE:
+            if rarely(task == TASK_RUN):
+                write_profiles(S, hall, i)
             observe(S, hall, i)
     return full
 
@@ -189,6 +191,19 @@ def account(S: int, desk: int, finished: bool) -> None:
     st(desk, W_SUM_ENDED, ld(desk, W_SUM_ENDED) + ended)
     st(desk, W_SUM_MET, ld(desk, W_SUM_MET) + met)
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
+
+
+@rare
+def write_profiles(S: int, hall: int, i: int) -> None:
+    """Writes the features of environment i that stay the same in its episode."""
+    prefills = ldc(S, L.H_PREFILLS)
+    for p in range(prefills):
+        row = i * ldc(hall, T_PREFILL_ROWS) + p
+        F.write_profile(S, p, ldc(hall, T_PREFILL) + row * (F.PREFILL_FEATURES * 4), F.PREFILL_FEATURES)
+    columns = F.MIXED_FEATURES if ldc(S, L.H_MIXED) != 0 else F.DECODE_FEATURES
+    for d in range(ldc(S, L.H_DECODES)):
+        row = i * ldc(hall, T_DECODE_ROWS) + d
+        F.write_profile(S, prefills + d, ldc(hall, T_DECODE) + row * (columns * 4), columns)
 
 
 @inline
