@@ -252,8 +252,8 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         episodes, desk = self._episodes, self._desk
         decode_mask = episodes.decode_mask[0].copy()
         return {
-            "dt": desk[W.W_DT] / PS_PER_S,
-            "now": desk[W.W_LAST] / PS_PER_S,
+            "dt": float(desk[W.W_DT]) / PS_PER_S,  # as NumPy divides: a vector environment gives the same bits
+            "now": float(desk[W.W_LAST]) / PS_PER_S,
             "request": desk[W.W_REQUEST],
             "missed": episodes.missed_ids(0),
             "action_mask": decode_mask if episodes.aggregated else (episodes.prefill_mask[0].copy(), decode_mask),

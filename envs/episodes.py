@@ -226,14 +226,15 @@ class Episodes:
     def reward_of(self, i: int) -> float:
         """The reward of the last step of episode i."""
         if isinstance(self.reward, CountedReward):
-            return float(self.reward.counted(*self.desks[i, W.W_MISSED : W.W_DT].tolist()))
+            missed, met, waited = self.desks[i, W.W_MISSED : W.W_DT].tolist()
+            return float(self.reward.counted(missed, met, float(waited) / PS_PER_S))
         return float(self.reward.of(self.outcome(i)))
 
     def rewards(self) -> npt.NDArray[np.float64]:
         """(count,) the rewards of the last steps."""
         if isinstance(self.reward, CountedReward):
-            columns = self.desks[:, W.W_MISSED : W.W_DT].T
-            return np.asarray(self.reward.counted(*columns), np.float64)
+            missed, met, waited = self.desks[:, W.W_MISSED : W.W_DT].T
+            return np.asarray(self.reward.counted(missed, met, waited / PS_PER_S), np.float64)
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:
@@ -262,7 +263,7 @@ class Episodes:
                     f"{where}: {role} instance {chosen} is masked (down, draining or padding); "
                     f"allowed are {allowed} (info['action_mask'])"
                 )
-        raise AssertionError(f"{where} is in order")
+        return f"{where}: no request awaits one; call reset() first"
 
 
 def _with_rate(setting: Setting) -> Setting:

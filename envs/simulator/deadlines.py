@@ -1,8 +1,9 @@
 """Which misses are certain: a heap of deadlines, one entry per request.
 
 A request that has no token by arrival + TTFT target has missed it; one whose first token came in time misses its TPOT
-target once more than (o − 1) · target has passed since. An entry that comes up is judged by the request's record: it
-leaves, or waits for the request's next deadline. Requests that end are judged by their whole record.
+target once more than (o − 1) · target has passed since. An entry says until when no miss of its request can be certain.
+When it comes up the request is judged by its record: the entry leaves, or waits for the next such instant. Requests
+that end are judged by their whole record.
 """
 
 from __future__ import annotations
@@ -75,15 +76,20 @@ def decode_span(S: int, request: int) -> int:
 
 
 @inline
-def next_deadline(S: int, request: int) -> int:
-    """The deadline that a request in flight has now, ps: TTFT's, or TPOT's once the first token is known in time.
+def next_deadline(S: int, request: int, now: int) -> int:
+    """Until when, given what is out at `now`, a request in flight cannot be a certain miss, ps.
 
-    The core may know a first token before its time (it ends a step that has begun); it lies before TTFT's deadline then
-    as well.
+    Without a token it is TTFT's deadline, or TPOT's of a token that came out right now, whichever is earlier: a request
+    with few tokens may miss TPOT before TTFT's deadline. The core may know a token before its time (it ends a step
+    that has begun), which a kill can still prevent.
     """
     deadline = first_deadline(S, request)
     token = ld(record_of(S, request), L.R_FIRST_TOKEN)
-    return deadline if token < 0 or token > deadline else token + decode_span(S, request)
+    span = decode_span(S, request)
+    if token < 0 or token > now:
+        only = ldc32(ldc(S, L.H_T_OUTPUT), request) == 1
+        return deadline if only else min(deadline, now + span)
+    return deadline if token > deadline else token + span
 
 
 @inline

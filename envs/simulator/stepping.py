@@ -11,9 +11,9 @@ import itertools
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .arithmetic import rarely
+from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
-from .deadlines import arrival_of, first_deadline, met_targets, next_deadline, push, record_of, sift_down
+from .deadlines import arrival_of, met_targets, next_deadline, push, record_of, sift_down
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
 from .memory import ld, ld16, ld32, ldc, st, st8
@@ -65,13 +65,18 @@ HALL_WORDS = 16
 
 @inline
 def first_bad_action(hall: int) -> int:
-    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none."""
+    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none.
+
+    An action is bad as well where no request awaits one.
+    """
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         if ld(desk, W_TASK) == TASK_SEND:
             S = ld(desk, W_STATE)
             action = ldc(hall, T_ACTIONS) + i * 16
             p, d = ld(action, 0), ld(action, 1)
+            if ld(S, L.H_PENDING) < 0:
+                return i
             if p < 0 or p >= ldc(S, L.H_ROUTED) or d < 0 or d >= ldc(S, L.H_DECODES):
                 return i
             if ld(engine_at(S, p), L.E_STATE) != L.STATE_UP:
@@ -118,12 +123,12 @@ def step_all(hall: int) -> int:
 
 @inline
 def send_pending(S: int, desk: int, p: int, d: int) -> None:
-    """Sends the pending request; its TTFT deadline begins to count."""
+    """Sends the pending request; its deadlines begin to count."""
     request = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST)
     again = arrival_of(S, request) != ld(S, L.H_NOW)  # re-routed: it has an entry, or its miss is counted
     send(S, p, d, 1.0)
     if arrival_of(S, request) >= ld(desk, W_START) and not again:
-        push(ld(desk, W_HEAP), ld(desk, W_HEAP_SIZE), first_deadline(S, request), request)
+        push(ld(desk, W_HEAP), ld(desk, W_HEAP_SIZE), next_deadline(S, request, ld(S, L.H_NOW)), request)
         st(desk, W_HEAP_SIZE, ld(desk, W_HEAP_SIZE) + 1)
         st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) + 1)
 
@@ -142,21 +147,28 @@ def run_to_agent(S: int, start: int) -> int:
 
 @inline
 def account(S: int, desk: int, finished: bool) -> None:
-    """Notes what became of the agent's requests since the last decision."""
+    """Notes what became of the agent's requests since the last decision.
+
+    What ended before the first decision (it was rejected) counts in the first step: a reset pays nothing.
+    """
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
-    st(desk, W_DT, now - last)
-    st(desk, W_LAST, now)
+    logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
     misses, ends = ldc(desk, W_MISSED_IDS), ldc(desk, W_ENDED_IDS)
     counted, log = ldc(desk, W_COUNTED), ldc(S, L.H_LOG)
-    for at in range(ld(desk, W_READ), ld(S, L.H_LOGGED)):
+    if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
+        now = max(last, ld(record_of(S, ld(log, logged - 1)), L.R_END))
+    st(desk, W_DT, now - last)
+    st(desk, W_LAST, now)
+    for at in range(ld(desk, W_READ), logged):
         request = ld(log, at)
         if arrival_of(S, request) < ld(desk, W_START):
             continue
         st(ends, ended, request)
         ended += 1
-        if ld16(record_of(S, request), L.R16_STATUS) != 2:  # a rejected one was never in flight
-            waited += ld(record_of(S, request), L.R_END) - last
+        row = record_of(S, request)
+        if ld16(row, L.R16_STATUS) != 2 or ld32(row, L.R32_REROUTES) > 0:  # else rejected, and never in flight
+            waited += ld(row, L.R_END) - last
             st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) - 1)
         if met_targets(S, request):
             met += 1
@@ -164,13 +176,13 @@ def account(S: int, desk: int, finished: bool) -> None:
             st(counted, request, 1)
             st(misses, missed, request)
             missed += 1
-    st(desk, W_READ, ld(S, L.H_LOGGED))
+    st(desk, W_READ, logged)
     heap, size = ldc(desk, W_HEAP), ld(desk, W_HEAP_SIZE)
     while size > 0 and ld(heap, 0) < now:
         request = ld(heap, 1)
         deadline = -1
         if ld(record_of(S, request), L.R_END) < 0 and ld(counted, request) == 0:
-            deadline = next_deadline(S, request)
+            deadline = next_deadline(S, request, now)
             if deadline < now:
                 st(counted, request, 1)
                 st(misses, missed, request)
