@@ -17,6 +17,8 @@ from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
+from .simulator.deadlines import NOTE_WORDS
+from .simulator.lanes import WIDTH
 from .simulator.loop import DECIDE, FINISHED
 from .simulator.simulator import resolve_predictor
 
@@ -154,14 +156,20 @@ class Episodes:
             log_ended=True,
         )
         n = len(trace)
-        notes = np.zeros(5 * n, np.int64)  # heap (2n), counted, missed, ended
+        sizes = {
+            W.W_NOTES: NOTE_WORDS * n,
+            W.W_DEADLINES: n + WIDTH,
+            W.W_REQUESTS: n,
+            W.W_MISSED_IDS: n,
+            W.W_ENDED_IDS: n,
+        }
+        notes = np.empty(sum(sizes.values()), np.int64)
         desk = self.desks[i]
         desk[:] = 0
-        address = int(notes.ctypes.data)
-        desk[W.W_HEAP] = address
-        desk[W.W_COUNTED] = address + 16 * n
-        desk[W.W_MISSED_IDS] = address + 24 * n
-        desk[W.W_ENDED_IDS] = address + 32 * n
+        at = int(notes.ctypes.data)
+        for word, size in sizes.items():
+            desk[word] = at
+            at += 8 * size
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
@@ -233,18 +241,18 @@ class Episodes:
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._noted(i, 3, W.W_MISSED)
+        return self._noted(i, W.W_MISSED_IDS, W.W_MISSED)
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        return self._noted(i, 4, W.W_ENDED)
+        return self._noted(i, W.W_ENDED_IDS, W.W_ENDED)
 
-    def _noted(self, i: int, part: int, count: int) -> Ints:
+    def _noted(self, i: int, address: int, count: int) -> Ints:
         k = self.desks.item(i, count)
         if k == 0:
             return _NONE
         notes = self._notes[i]
-        at = part * (len(notes) // 5)
+        at = (self.desks.item(i, address) - int(notes.ctypes.data)) // 8
         return notes[at : at + k].copy()
 
     def outcome(self, i: int) -> Outcome:
