@@ -16,7 +16,7 @@ from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import ld, ld16, ld32, ldc, st, st8
+from .memory import ld, ld32, ldc, st, st8
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
