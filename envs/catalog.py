@@ -1,15 +1,18 @@
 """The catalog: where named YAML configurations are found, read and checked.
 
-Names come from the package's `configs/KIND/NAME.yaml` and from files that other packages
-register; a path to a YAML file is accepted wherever a name is. A file in a folder of its own has
-the folder in its name: `marginal-cost/mixed-bursty-a40`.
+Names come from this package's `configs/KIND/NAME.yaml`, from installed packages that bring files of their own, and
+from files that a program registers; a path to a YAML file is accepted wherever a name is. A file in
+a folder of its own has the folder in its name: `marginal-cost/mixed-bursty-a40`.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
 
 KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training")
 """Folders of `configs/`."""
+
+ENTRY_POINTS = "disaggroute."
+"""Start of the groups of entry points by which other packages bring files of a kind.
+
+`anything = "package.folder"` in the group `disaggroute.workloads` brings every `NAME.yaml` in that folder.
+"""
 
 _registered: dict[tuple[str, str], Path] = {}
 
@@ -43,7 +52,8 @@ def names(kind: str) -> tuple[str, ...]:
     Raises:
         ValueError: the kind is unknown.
     """
-    return tuple(sorted({*_files(_folder(kind)), *(name for k, name in _registered if k == kind)}))
+    others = {name for k, name in _registered if k == kind} | _brought(kind)[0].keys()
+    return tuple(sorted({*_files(_folder(kind)), *others}))
 
 
 def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
@@ -54,24 +64,17 @@ def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
         name_or_path: a name from `names(kind)`, or a path that ends in .yaml or .yml.
 
     Raises:
-        ValueError: unknown name (the message gives the nearest ones), missing file, bad YAML, or
-            a document that is not a mapping.
+        ValueError: unknown name (the message gives the nearest ones) or one that two packages bring, missing
+            file, bad YAML, or a document that is not a mapping.
     """
     import yaml
 
     text = str(name_or_path)
-    if text.endswith((".yaml", ".yml")):
-        source: Path | Traversable = Path(text)
-    elif (kind, text) in _registered:
-        source = _registered[kind, text]
-    else:
-        source = _folder(kind) / f"{text}.yaml"
-        if text not in names(kind):
-            raise ValueError(unknown(kind.removesuffix("s"), text, names(kind)) + "; a path ends in .yaml")
+    source = Path(text) if text.endswith((".yaml", ".yml")) else _source(kind, text)
     try:
         content = source.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{text}: cannot be read as a {kind} file ({error.strerror})") from error
+        raise ValueError(f"{text}: the file cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{text}: is not UTF-8 text (byte {error.start})") from error
     try:
@@ -127,6 +130,39 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def _source(kind: str, name: str) -> Path | Traversable:
+    """The file of a name. What ships cannot be replaced: its names mean the same everywhere."""
+    if name in _files(_folder(kind)):
+        return _folder(kind) / f"{name}.yaml"
+    if (kind, name) in _registered:
+        return _registered[kind, name]
+    brought, complaints = _brought(kind)
+    if name not in brought:
+        sentence = unknown(kind.removesuffix("s"), name, names(kind)) + "; a path ends in .yaml"
+        raise ValueError("; ".join([sentence, *complaints]))
+    if len(brought[name]) > 1:
+        places = " and ".join(str(file) for file in brought[name])
+        raise ValueError(f"{kind}: the name {name!r} is brought by several packages; give the path: {places}")
+    return brought[name][0]
+
+
+@cache
+def _brought(kind: str) -> tuple[dict[str, list[Traversable]], list[str]]:
+    """Files of other packages by name, and a sentence for each package that cannot be read."""
+    found: dict[str, list[Traversable]] = {}
+    complaints: list[str] = []
+    if kind == "policies":  # That group brings classes.
+        return found, complaints
+    for point in sorted(entry_points(group=ENTRY_POINTS + kind), key=lambda point: (point.name, point.value)):
+        try:
+            folder = resources.files(point.value)
+            for name in sorted(_files(folder)):
+                found.setdefault(name, []).append(folder / f"{name}.yaml")
+        except (ImportError, TypeError, OSError) as error:
+            complaints.append(f"the package {point.value} of the entry point {point.name!r} cannot be read ({error})")
+    return found, complaints
+
+
 def _folder(kind: str) -> Traversable:
     if kind not in KINDS:
         raise ValueError(unknown("kind of configuration", kind, KINDS))
@@ -143,8 +179,9 @@ def _files(folder: Traversable, inside: str = "") -> Iterator[str]:
 
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path, kind, message = first["loc"], first["type"], first["msg"]
+    first = _most_telling(error.errors(include_url=False))
+    kind, message = first["type"], first["msg"]
+    path = tuple(part for part in first["loc"] if not _names_a_choice(str(part), model))
     where = ".".join(str(part) for part in path)
     if kind == "extra_forbidden":
         inside = f" of {'.'.join(str(part) for part in path[:-1])}" if path[1:] else ""
@@ -166,6 +203,22 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     for opening in ("Input", "Value", "String"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
+
+
+def _most_telling(complaints: list[Any]) -> Any:
+    """The first complaint; where text or a mapping is allowed and a mapping was given, that about its fields."""
+    first = complaints[0]
+    if first["type"] == "string_type" and isinstance(first["input"], Mapping):
+        above = first["loc"][:-1]
+        inside = [each for each in complaints[1:] if each["loc"][: len(above)] == above]
+        return inside[0] if inside else first
+    return first
+
+
+def _names_a_choice(part: str, model: type[BaseModel]) -> bool:
+    """Whether this part of a path is `Inner` or `function-after[check(), Inner]`: of several types, the model Inner."""
+    inner = {m.__name__ for field in model.model_fields.values() for m in _models_in(field.annotation)}
+    return re.split(r"\W+", part.rstrip("]"))[-1] in inner
 
 
 def _repeated_key(node: Any, seen: set[int]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.table import Table
 
 from .comparison import Comparison
 from .statistics import Estimate
+
+if TYPE_CHECKING:
+    from .scenario_choice import Choice
 
 NARROWEST = 80
 """Columns that the tables need when policies are wrapped."""
@@ -81,9 +85,16 @@ def delay_table(comparison: Comparison, width: int = NARROWEST) -> Table:
 def remarks(comparison: Comparison) -> str:
     """What a reader of the tables must know."""
     return (
+        f"{what_counts(comparison)} Points: hundredths of goodput. CV: coefficient of variation over the instances "
+        "that decode."
+    )
+
+
+def what_counts(comparison: Comparison) -> str:
+    """What the numbers of a comparison rest on."""
+    return (
         f"{comparison.requests:,} requests measured per policy. Ceiling {comparison.ceiling:.3f}: the share "
-        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}. "
-        "Points: hundredths of goodput. CV: coefficient of variation over the instances that decode."
+        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}."
     )
 
 
@@ -119,6 +130,27 @@ def number(value: float, digits: int) -> str:
     if math.isnan(value):
         return "–"
     return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+def choice_table(choice: Choice, width: int = NARROWEST) -> Table:
+    """Goodput, the gain on round robin in points, and the shares of requests that missed which target.
+
+    Args:
+        choice: what a check of a scenario found.
+        width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
+    """
+    baseline = wrapped(choice.comparison.baseline)
+    columns = ("goodput", f"points to\n{baseline}", "missed\nTTFT %", "missed\nTPOT %", "missed\nboth %")
+    table = _table(columns)
+    for line in choice.comparison.lines:
+        missed = choice.misses[line.label]
+        table.add_row(
+            wrapped(line.label, width),
+            f"{line.goodput.mean:.3f}",
+            points(line.difference),
+            *(number(100 * share, 1) for share in (missed.ttft, missed.tpot, missed.both)),
+        )
+    return table
 
 
 def _table(columns: tuple[str, ...]) -> Table:

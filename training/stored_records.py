@@ -1,0 +1,88 @@
+"""The stored records of a run, read back into what `record_table` made them of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..envs.records import RECORD
+from ..envs.trace import SLO_CLASSES, Trace
+from .record_table import STATUS, TIMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRecords:
+    """One run, warm-up included.
+
+    Attributes:
+        records: (N,) of dtype RECORD.
+        trace: the requests.
+        decided: (N,) ps, the last decision about each request; −1 without one.
+        met: (N,) whether both targets were met.
+        measured: (N,) whether the request arrived in the measurement window.
+    """
+
+    records: npt.NDArray[Any]
+    trace: Trace
+    decided: Ints
+    met: Bools
+    measured: Bools
+
+
+def read_records(path: Path) -> StoredRecords:
+    """Reads `records/<policy>/<seed>.parquet` of a results folder.
+
+    Raises:
+        ValueError: the file is unreadable or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: f"{name}_ps" if name in TIMES else name for name in RECORD.names or ()}
+    others = ("family", "slo", "prompt", "output", "ttft_target_ps", "tpot_target_ps", "decided_ps", "met", "measured")
+    try:
+        table = pq.read_table(path, columns=[*columns.values(), *others])
+        records = np.zeros(table.num_rows, RECORD)
+        for name, column in columns.items():
+            records[name] = _places(table, column, STATUS) if name == "status" else _numbers(table, column)
+        families = tuple(table["family"].cast(pa.string()).unique().to_pylist())
+        trace = Trace(
+            arrival=records["arrival"],
+            prompt=table["prompt"].to_numpy(),
+            output=table["output"].to_numpy(),
+            slo=_places(table, "slo", SLO_CLASSES),
+            family=_places(table, "family", families),
+            ttft_target=_numbers(table, "ttft_target_ps"),
+            tpot_target=_numbers(table, "tpot_target_ps"),
+            families=families,
+        )
+        flags = [table[name].to_numpy().astype(np.bool_) for name in ("met", "measured")]
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        raise ValueError(f"{path} holds no readable records; delete it and start again") from None
+    return StoredRecords(records, trace, _numbers(table, "decided_ps"), *flags)
+
+
+def _numbers(table: pa.Table, column: str) -> Ints:
+    """A column of numbers; −1 for null."""
+    numbers: Ints = table[column].fill_null(-1).to_numpy()
+    return numbers
+
+
+def _places(table: pa.Table, column: str, words: tuple[str, ...]) -> npt.NDArray[np.int8]:
+    """Index of each value of a column among these words; −1 for another one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(table[column].cast(pa.string()), value_set=pa.array(words))
+    places: npt.NDArray[np.int8] = found.fill_null(-1).to_numpy().astype(np.int8)
+    return places
