@@ -248,14 +248,20 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         return {key: _plain(value[i]) for key, value in self._info(self._all).items() if not key.startswith("_")}
 
     def _action_mask(self) -> npt.NDArray[Any]:
-        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M)."""
+        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M).
+
+        Where no instance goes down or drains they are the same at every step, and may not be written to.
+        """
         episodes = self._episodes
         if episodes.aggregated:
             return episodes.decode_mask.copy()
         if self._masks is None or episodes.instances_change:
             self._masks = np.empty(self.num_envs, np.object_)
             for i in range(self.num_envs):
-                self._masks[i] = (episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy())
+                pair = episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy()
+                for mask in pair:
+                    mask.flags.writeable = episodes.instances_change
+                self._masks[i] = pair
         return self._masks.copy()
 
 
