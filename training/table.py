@@ -81,15 +81,27 @@ def delay_table(comparison: Comparison, width: int = NARROWEST) -> Table:
 def remarks(comparison: Comparison) -> str:
     """What a reader of the tables must know."""
     return (
+        f"{what_counts(comparison)} Points: hundredths of goodput. CV: coefficient of variation over the instances "
+        "that decode."
+    )
+
+
+def what_counts(comparison: Comparison) -> str:
+    """What the numbers of a comparison rest on."""
+    return (
         f"{comparison.requests:,} requests measured per policy. Ceiling {comparison.ceiling:.3f}: the share "
-        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}. "
-        "Points: hundredths of goodput. CV: coefficient of variation over the instances that decode."
+        f"that meets both targets alone on the empty cluster. Intervals: {comparison.interval}."
     )
 
 
 def wrapped(label: str, width: int = NARROWEST) -> str:
-    """A policy on as many lines as a table of this width needs, broken after a bracket or a comma."""
-    lines, room = [""], width - _BESIDE
+    """A policy on as many lines as a table of this width needs."""
+    return wrap_label(label, width - _BESIDE)
+
+
+def wrap_label(label: str, room: int) -> str:
+    """A policy on lines of at most `room` characters where possible, broken after a bracket or a comma."""
+    lines = [""]
     for part in re.findall(r"[^(,]*[(,]?\s*", label):
         if lines[-1].strip() and len(lines[-1] + part.rstrip()) > room:
             lines.append(" ")

@@ -1,0 +1,222 @@
+"""The figure of the cluster under a burst: what every instance held, and where requests lost their time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...envs.cluster import PS_PER_S
+from ..picture import SMALL, TEXT, WIDTH, new_figure, wrap_title
+from ..policy_style import Style
+from ..stored_records import StoredRecords
+from ..table import wrap_label
+from .burst import Burst, choose_policies, split_misses, worst_burst
+from .material import Material
+from .occupancy import Stay, mean_in_flight, stays
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+
+BINS = 240
+"""Points in time at which counts are drawn, each the mean over its interval."""
+
+MOST_ROWS = 8
+"""Instances of a pool that get a row each; larger pools are drawn as a map."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolTimeline:
+    """One pool under a burst.
+
+    Attributes:
+        role: prefill, decode or mixed.
+        busy: (n, BINS) requests in service: in prefill, or decoding.
+        waiting: (n, BINS) requests queued, or in transit to the instance.
+        missed: times of arrival of the misses that lost their time here, s, by instance.
+    """
+
+    role: str
+    busy: Floats
+    waiting: Floats
+    missed: tuple[Floats, ...]
+
+    @property
+    def peak(self) -> float:
+        """Largest number of requests on an instance."""
+        return float((self.busy + self.waiting).max())
+
+
+def pool_timelines(run: StoredRecords, pools: dict[str, int], burst: Burst) -> list[PoolTimeline]:
+    """What the instances of each pool held under a burst.
+
+    Args:
+        run: records.
+        pools: instances by role.
+        burst: what is shown.
+    """
+    life = stays(run, "mixed" in pools)
+    misses = split_misses(run, burst.holds(run) & run.measured)
+    parts: list[tuple[str, tuple[Stay, ...], Stay, npt.NDArray[np.bool_]]]
+    if "mixed" in pools:
+        parts = [("mixed", (life.prefill, life.decode), life.queued, misses.before | misses.after)]
+    else:
+        parts = [
+            ("prefill", (life.prefill,), life.queued, misses.before),
+            ("decode", (life.decode,), life.transit, misses.after),
+        ]
+    edges, arrival = burst_edges(burst), run.trace.arrival / PS_PER_S
+    timelines = []
+    for role, busy, waiting, missed in parts:
+        size, instance = pools[role], busy[0].instance
+        timelines.append(
+            PoolTimeline(
+                role=role,
+                busy=sum((mean_in_flight(stay, edges, size) for stay in busy), np.zeros((size, BINS))),
+                waiting=mean_in_flight(waiting, edges, size),
+                missed=tuple(arrival[missed & (instance == i)] for i in range(size)),
+            )
+        )
+    return timelines
+
+
+def burst_edges(burst: Burst) -> npt.NDArray[np.int64]:
+    """(BINS + 1,) edges of the intervals over which counts are averaged, ps."""
+    return np.linspace(burst.start, burst.end, BINS + 1).astype(np.int64)
+
+
+def draw_timeline(material: Material) -> Figure:
+    """A column per policy (at most four): arrivals and misses per second, then what each instance held."""
+    results = material.results
+    pools = results.description.pools
+    goodput = {label: float(run.met[run.measured].mean()) for label, run in material.records.items()}
+    labels = choose_policies(goodput, material.comparison.baseline)
+    runs = {label: material.records[label] for label in labels}
+    burst = worst_burst(runs, results.description.window)
+    timelines = {label: pool_timelines(run, pools, burst) for label, run in runs.items()}
+    rows = [_ARRIVALS, *(height for size in pools.values() for height in _row_heights(size))]
+    headings = {label: _heading(label, run, burst) for label, run in runs.items()}
+    top = _TOP + _LINE * max(heading.count("\n") for heading in headings.values())
+    height = top + sum(rows) + _GAP * (len(rows) - 1) + _BOTTOM
+    figure = new_figure(height, layout=None)
+    grid = figure.add_gridspec(
+        *(len(rows), len(labels)),
+        height_ratios=rows,
+        hspace=_GAP * len(rows) / sum(rows),
+        wspace=0.16,
+        left=_LEFT / WIDTH,
+        right=1 - 0.3 / WIDTH,
+        bottom=_BOTTOM / height,
+        top=1 - top / height,
+    )
+    peaks = [max(column[k].peak for column in timelines.values()) for k in range(len(pools))]
+    for column, (label, run) in enumerate(runs.items()):
+        cells = [figure.add_subplot(grid[row, column]) for row in range(len(rows))]
+        style = material.styles[label]
+        _draw_arrivals(cells[0], run, burst, style)
+        cells[0].set_title(headings[label], loc="left", fontsize=SMALL, fontweight="bold")
+        rest = cells[1:]
+        for timeline, peak in zip(timelines[label], peaks, strict=True):
+            taken = len(_row_heights(len(timeline.busy)))
+            draw = _draw_rows if taken > 1 or len(timeline.busy) == 1 else _draw_map
+            draw(rest[:taken], timeline, peak, burst, style)
+            rest = rest[taken:]
+        for cell in cells:
+            cell.set_xlim(burst.start / PS_PER_S, burst.end / PS_PER_S)
+            cell.tick_params(labelbottom=cell is cells[-1], labelleft=column == 0)
+            if column:
+                cell.set_ylabel("")
+        cells[-1].set_xlabel("time, s")
+    seconds = f"{(burst.end - burst.start) / PS_PER_S:g} s"
+    words = f"The {seconds} in which {burst.why}: {results.description.title(results.seeds[:1])}"
+    figure.text(0.01, 1 - 0.08 / height, wrap_title(words), va="top", fontsize=TEXT)
+    _explain(figure)
+    return figure
+
+
+_TOP, _BOTTOM, _LEFT = 0.65, 0.75, 0.85
+_ARRIVALS, _ROW, _GAP, _LINE = 0.7, 0.5, 0.1, 0.14
+"""Inches."""
+
+_LIGHT = 0.4
+"""Opacity of what waits."""
+
+
+def _row_heights(size: int) -> list[float]:
+    """Heights of the rows that a pool takes: one per instance, or one map for all."""
+    return [_ROW] * size if size <= MOST_ROWS else [min(max(0.09 * size, 1.2), 3.0)]
+
+
+def _heading(label: str, run: StoredRecords, burst: Burst) -> str:
+    here = burst.holds(run) & run.measured
+    return f"{wrap_label(label, 24)}\n{int((here & ~run.met).sum())} of {int(here.sum())} missed"
+
+
+def _draw_arrivals(axes: Axes, run: StoredRecords, burst: Burst, style: Style) -> None:
+    seconds = np.arange(burst.start, burst.end + PS_PER_S, PS_PER_S) / PS_PER_S
+    here = burst.holds(run) & run.measured
+    arrival = run.trace.arrival / PS_PER_S
+    for which, colour in ((here, "0.82"), (here & ~run.met, style.colour)):
+        counts, _ = np.histogram(arrival[which], seconds)
+        _fill_steps(axes, seconds, np.zeros(len(counts)), counts, colour)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("arrivals\nper s", fontsize=SMALL, rotation=0, ha="right", va="center")
+
+
+def _draw_rows(cells: list[Axes], timeline: PoolTimeline, peak: float, burst: Burst, style: Style) -> None:
+    edges = burst_edges(burst) / PS_PER_S
+    top = 1.35 * max(peak, 1.0)  # Misses are marked above the counts.
+    for i, axes in enumerate(cells):
+        busy, waiting = timeline.busy[i], timeline.waiting[i]
+        _fill_steps(axes, edges, np.zeros(BINS), busy, style.colour)
+        _fill_steps(axes, edges, busy, busy + waiting, style.colour, alpha=_LIGHT)
+        axes.plot(timeline.missed[i], np.full(len(timeline.missed[i]), 0.92 * top), "|", color="k", markersize=5)
+        axes.set_ylim(0, top)
+        axes.text(1.01, 1.0, str(len(timeline.missed[i])), transform=axes.transAxes, fontsize=SMALL, va="top")
+        axes.set_yticks([0, round(peak)] if peak >= 1 else [0, 1])
+        axes.set_ylabel(f"{timeline.role} {i}", fontsize=SMALL, rotation=0, ha="right", va="center")
+
+
+def _fill_steps(axes: Axes, edges: Floats, low: Floats, high: Floats, colour: str, alpha: float = 1.0) -> None:
+    # `Axes.stairs` would do, but takes far longer to find the limits.
+    ends = np.append(low, low[-1:]), np.append(high, high[-1:])
+    axes.fill_between(edges, *ends, step="post", color=colour, alpha=alpha, linewidth=0)
+
+
+def _draw_map(cells: list[Axes], timeline: PoolTimeline, peak: float, burst: Burst, style: Style) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    (axes,) = cells
+    colours = LinearSegmentedColormap.from_list("white to the policy's", ["#FFFFFF", style.colour])
+    ends = (burst.start / PS_PER_S, burst.end / PS_PER_S)
+    held = timeline.busy + timeline.waiting
+    axes.imshow(held, cmap=colours, vmin=0, vmax=max(peak, 1.0), aspect="auto", extent=(*ends, len(held) - 0.5, -0.5))
+    for i, times in enumerate(timeline.missed):
+        axes.plot(times, np.full(len(times), i), "|", color="k", markersize=3)
+    words = f"{timeline.role}\ninstance\n(full: {peak:.0f})"
+    axes.set_ylabel(words, fontsize=SMALL, rotation=0, ha="right", va="center")
+
+
+def _explain(figure: Figure) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    signs = {
+        "in service: prefill, decode": Patch(color="0.3", linewidth=0),
+        "waiting: queued, in transit": Patch(color="0.3", alpha=_LIGHT, linewidth=0),
+        "miss, at its arrival, where it lost its time; right: how many": Line2D(
+            [], [], color="k", marker="|", linestyle=""
+        ),
+    }
+    figure.legend(
+        *(list(signs.values()), list(signs)),
+        loc="lower left",
+        ncols=3,
+        frameon=False,
+        bbox_to_anchor=(0.0, 0.0),
+    )
