@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from .policy_style import Style
 from .runs import RESULTS_SCHEMA
 from .table import wrap_label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -76,7 +79,7 @@ def new_figure(height: float, layout: Literal["constrained"] | None = "constrain
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """The figure as PNG in 256 colours, with the schema version and without a time stamp."""
+    """The figure as PNG, in 256 colours if they suffice, with the schema version and without a time stamp."""
     from PIL.Image import Dither, Quantize, frombuffer
     from PIL.PngImagePlugin import PngInfo
 
@@ -87,10 +90,16 @@ def png_bytes(figure: Figure) -> bytes:
     image = frombuffer("RGBA", size, bytes(canvas.buffer_rgba()), "raw", "RGBA", 0, 1).convert("RGB")
     notes, content = PngInfo(), io.BytesIO()
     notes.add_text("Description", f"results schema {RESULTS_SCHEMA}")
-    # A third of the bytes; the policies' colours survive median cut exactly.
+    # A third of the bytes; with too many hues for it the policies' colours would suffer.
     small = image.quantize(256, Quantize.MEDIANCUT, dither=Dither.NONE)
-    small.save(content, "png", pnginfo=notes, dpi=(DPI, DPI))
+    error = np.abs(np.asarray(small.convert("RGB"), np.int16) - np.asarray(image, np.int16)).max(axis=2)
+    chosen = small if float((error > _VISIBLE).mean()) < _TOLERATED else image
+    chosen.save(content, "png", pnginfo=notes, dpi=(DPI, DPI))
     return content.getvalue()
+
+
+_VISIBLE, _TOLERATED = 16, 1e-3
+"""Error of a colour (of 255) that shows, and the share of pixels that may have it: edges of letters."""
 
 
 def set_title(figure: Figure, text: str) -> None:
@@ -98,17 +107,24 @@ def set_title(figure: Figure, text: str) -> None:
     figure.suptitle(wrap_title(text), x=0.01, ha="left", fontsize=TEXT)
 
 
+def legend_height(styles: dict[str, Style]) -> float:
+    """Inches that the rows of a legend after its first one take."""
+    names, columns = _legend_grid(styles)
+    rows = -(-len(names) // columns)
+    lines = (sum(1 + name.count("\n") for name in names[k : k + rows]) for k in range(0, len(names), rows))
+    return _LEGEND_ROW * (max(lines) - 1)
+
+
 def set_legend(figure: Figure, text: str, styles: dict[str, Style]) -> None:
     """A title over a figure, and under it the policies, in as many columns as their names leave room for."""
     from matplotlib.lines import Line2D
 
-    names = [wrap_label(label, 34) for label in styles]
+    names, columns = _legend_grid(styles)
     handles = [
         Line2D([], [], color=style.colour, linestyle=style.line, marker=style.marker, markersize=5)
         for style in styles.values()
     ]
-    columns = max(1, min(len(names), COLUMNS // (8 + longest_line(names))))
-    legend = figure.legend(
+    figure.legend(
         handles,
         names,
         title=wrap_title(text),
@@ -119,7 +135,6 @@ def set_legend(figure: Figure, text: str, styles: dict[str, Style]) -> None:
         title_fontsize=TEXT,
         handlelength=3.2,
     )
-    legend.set_in_layout(True)
 
 
 def set_log_ticks(axis: Axis, words: Callable[[float], str]) -> None:
@@ -133,11 +148,24 @@ def set_log_ticks(axis: Axis, words: Callable[[float], str]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
 
 
-def longest_line(labels: Iterable[str]) -> int:
-    """Characters of the longest line among labels that may be wrapped."""
-    return max((len(line) for label in labels for line in label.splitlines()), default=0)
+def keep_shares(axes: Axes, *, along_x: bool) -> None:
+    """Limits of an axis of shares: no further than just beyond 0 and 1."""
+    low, high = axes.get_xlim() if along_x else axes.get_ylim()
+    change = axes.set_xlim if along_x else axes.set_ylim
+    change(max(low, -0.02), min(high, 1.02))
 
 
 def wrap_title(text: str) -> str:
     """A text over the whole width, on as many lines as it needs."""
     return "\n".join(textwrap.wrap(text, COLUMNS))
+
+
+_LEGEND_ROW = 0.17
+"""Inches."""
+
+
+def _legend_grid(styles: dict[str, Style]) -> tuple[list[str], int]:
+    """Names of a legend, the long ones wrapped, and the columns that they leave room for."""
+    names = [wrap_label(label, 34) for label in styles]
+    longest = max(len(line) for name in names for line in name.splitlines())
+    return names, max(1, min(len(names), COLUMNS // (8 + longest)))

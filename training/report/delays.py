@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...envs.cluster import PS_PER_S
 from ...envs.records import FINISHED
 from ...envs.trace import SLO_CLASSES
-from ..picture import GREY, SMALL, new_figure, set_legend, set_log_ticks
+from ..picture import GREY, SMALL, legend_height, new_figure, set_legend, set_log_ticks
 from ..policy_style import Style
 from ..stored_records import StoredRecords
 from .material import Material
@@ -38,6 +38,11 @@ class Delays:
 
     values: Floats
     targets: Floats
+
+    @property
+    def multiples(self) -> Floats:
+        """(N,) value ÷ target; infinite where the target is 0."""
+        return np.divide(self.values, self.targets, out=np.full(len(self.values), np.inf), where=self.targets > 0)
 
 
 def ttft_delays(run: StoredRecords, slo: int) -> Delays:
@@ -105,13 +110,17 @@ def draw_delays(material: Material) -> Figure:
     """
     columns = [_panels(material, "TTFT", ttft_delays), _panels(material, "TPOT", tpot_delays)]
     rows = max(1, *map(len, columns))
-    figure = new_figure(1.3 + 2.2 * rows)
+    figure = new_figure(1.3 + 2.2 * rows + legend_height(material.recorded))
     grid = figure.subplots(rows, 2, sharey=True, sharex="col", squeeze=False)
     for column, panels in enumerate(columns):
+        ends = _ends(panels)
         for axes, panel in zip(grid[:, column], panels, strict=False):
+            axes.set(xscale="log", yscale="log", xlim=ends)
             _draw_panel(axes, panel, material.styles)
-        for axes, panel in zip(grid[:, column], panels, strict=False):
-            _name_target(axes, panel)  # Its side depends on the limits that all panels of the column share.
+            if panel.target > 0:
+                _draw_target(axes, panel)
+        for axes in grid[len(panels) :, column]:
+            axes.set_axis_off()
         set_log_ticks(grid[-1, column].xaxis, "{:g}".format)
     for axes in grid[:, 0]:
         axes.set_ylabel("share of requests later")
@@ -123,11 +132,11 @@ def draw_delays(material: Material) -> Figure:
 
 @dataclass(frozen=True, eq=False)
 class _Panel:
-    """Delays of one SLO class by policy, in units of `unit`, and the target in the same."""
+    """Delays of one SLO class by policy, s or (relative) as multiples of the targets, and the target in the same."""
 
     what: str
     slo: str
-    unit: str
+    relative: bool
     target: float
     values: dict[str, Floats]
 
@@ -136,24 +145,28 @@ def _panels(material: Material, what: str, of: Callable[[StoredRecords, int], De
     """One panel per SLO class that has requests."""
     known = [{label: of(run, k) for label, run in material.records.items()} for k in range(len(SLO_CLASSES))]
     relative = any((d.targets != d.targets[:1]).any() for delays in known for d in delays.values())
-    unit = "÷ the request's target" if relative else ", s per token after the first" if what == "TPOT" else ", s"
     panels = []
     for slo, delays in zip(SLO_CLASSES, known, strict=True):
         some = next(iter(delays.values()))
         if len(some.values):
-            values = {label: d.values / d.targets if relative else d.values for label, d in delays.items()}
-            panels.append(_Panel(what, slo, unit, 1.0 if relative else float(some.targets[0]), values))
+            values = {label: d.multiples if relative else d.values for label, d in delays.items()}
+            panels.append(_Panel(what, slo, relative, 1.0 if relative else float(some.targets[0]), values))
     return panels
 
 
+def _ends(panels: list[_Panel]) -> tuple[float, float]:
+    """Limits of the time axis that the panels of a column share, with some room beyond their targets and delays."""
+    parts = [values[np.isfinite(values)] for panel in panels for values in panel.values.values()]
+    known = np.concatenate([*parts, [panel.target for panel in panels]])
+    known = known[known > 0]
+    return (float(known.min()) / 1.2, float(known.max()) * 1.25) if len(known) else (0.1, 1.0)
+
+
 def _draw_panel(axes: Axes, panel: _Panel, styles: dict[str, Style]) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.margins(x=0.08)
     axes.grid(True)
     axes.set_title(f"{panel.what}, class {panel.slo}", loc="left")
-    axes.set_xlabel(f"{panel.what} {panel.unit}".replace(" ,", ","))
-    axes.axvline(panel.target, color=GREY, linestyle=(0, (1, 1)), linewidth=1.2)
+    unit = "s per token after the first" if panel.what == "TPOT" else "s"
+    axes.set_xlabel(f"{panel.what} ÷ the request's target" if panel.relative else f"{panel.what}, {unit}")
     finite = [values[np.isfinite(values)].max(initial=panel.target) for values in panel.values.values()]
     for label, values in panel.values.items():
         style = styles[label]
@@ -165,14 +178,15 @@ def _draw_panel(axes: Axes, panel: _Panel, styles: dict[str, Style]) -> None:
         missed = float((values > panel.target).mean())
         if missed > 0:
             axes.plot([panel.target], [missed], style.marker, color=style.colour, markersize=6, mec="white")
-    axes.set_ylim(0.8 / max(map(len, panel.values.values())), 1.2)
+    axes.set_ylim(0.8 / max(map(len, panel.values.values())), 2.5)  # Room for the target's name.
 
 
-def _name_target(axes: Axes, panel: _Panel) -> None:
+def _draw_target(axes: Axes, panel: _Panel) -> None:
+    axes.axvline(panel.target, color=GREY, linestyle=(0, (1, 1)), linewidth=1.2, zorder=1)
     low, high = np.log(axes.get_xlim())
     left = (np.log(panel.target) - low) / (high - low) > 0.7
     axes.annotate(
-        "target" if panel.target == 1 and "÷" in panel.unit else f"target {panel.target:.3g} s",
+        "target" if panel.relative else f"target {panel.target:.3g} s",
         (panel.target, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(-3 if left else 3, -2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..picture import GREY, SMALL, new_figure, set_title
+from ..picture import GREY, SMALL, keep_shares, new_figure, set_title
 from ..policy_style import Style
 from ..statistics import Estimate
 from ..table import wrap_label
@@ -36,6 +36,7 @@ def draw_goodput(material: Material) -> Figure:
     grid[0].set_xlabel("goodput (share of requests)")
     if math.isfinite(comparison.ceiling):
         grid[0].axvline(comparison.ceiling, color=GREY, linestyle=(0, (1, 1)), linewidth=1.2)
+    keep_shares(grid[0], along_x=True)
     if several:
         grid[1].axvline(0.0, color=GREY, linewidth=1.0)
         grid[1].set_xlabel(f"difference to {wrap_label(comparison.baseline, 26)} (points)")
@@ -43,7 +44,8 @@ def draw_goodput(material: Material) -> Figure:
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    set_title(figure, f"Goodput: {material.results.title}; dotted: ceiling; intervals: {comparison.interval}")
+    signs = f"dots: traces; dotted: ceiling; intervals: {comparison.interval}"
+    set_title(figure, f"Goodput: {material.results.title}; {signs}")
     return figure
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...envs.cluster import PS_PER_S
 from ...envs.trace import SLO_CLASSES
 from ..comparison import mean_over_runs
-from ..picture import GREY, SMALL, new_figure, set_legend
+from ..picture import GREY, SMALL, keep_shares, legend_height, new_figure, set_legend
 from ..statistics import BLOCK_S, Estimate, mean_over_seeds, share_in_blocks
 from ..summary import SEGMENT_S, Share, Summary
 from .material import Material
@@ -64,7 +64,7 @@ def draw_groups(material: Material) -> Figure:
     """A block of rows per class and family, a row per policy: mean and interval, and the ceiling of the group."""
     found, rows = groups(material), len(material.labels)
     room = rows + 1.5
-    figure = new_figure(1.5 + 0.17 * room * len(found))
+    figure = new_figure(1.3 + 0.16 * room * len(found) + legend_height(material.styles))
     axes = figure.subplots()
     for k, group in enumerate(found):
         for row, (label, estimate) in enumerate(group.goodput.items()):
@@ -80,6 +80,7 @@ def draw_groups(material: Material) -> Figure:
     axes.tick_params(axis="y", length=0, labelsize=SMALL)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
+    keep_shares(axes, along_x=True)
     axes.set_xlabel("goodput (share of the group's requests that meet both targets); dotted: ceiling")
     set_legend(figure, f"Goodput by class and family: {material.results.title}", material.styles)
     return figure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..picture import GREY, new_figure, set_legend
+from ..picture import GREY, keep_shares, legend_height, new_figure, set_legend
 from ..policy_style import Style
 from ..statistics import Estimate, mean_over_seeds, paired_difference
 from .material import Material
@@ -35,14 +35,16 @@ def difference_at_scales(results: Results, label: str, baseline: str) -> Curve:
 def draw_slo_scale(material: Material) -> Figure:
     """Goodput at 0.5 to 3 times the targets, and beside it the difference to the baseline."""
     results, baseline = material.results, material.comparison.baseline
-    figure = new_figure(4.0)
+    figure = new_figure(4.0 + legend_height(material.styles))
     several = len(material.labels) > 1
     grid = figure.subplots(1, 2 if several else 1, squeeze=False)[0]
+    opacity = min(0.15, 0.8 / len(material.labels))  # Many bands lie on one another.
     for label, style in material.styles.items():
-        _draw_curve(grid[0], goodput_at_scales(results, label), style, 1.0)
+        _draw_curve(grid[0], goodput_at_scales(results, label), style, 1.0, opacity)
         if several and label != baseline:
-            _draw_curve(grid[1], difference_at_scales(results, label, baseline), style, 100.0)
+            _draw_curve(grid[1], difference_at_scales(results, label, baseline), style, 100.0, opacity)
     grid[0].set_ylabel("goodput (share of requests)")
+    keep_shares(grid[0], along_x=False)
     if several:
         grid[1].axhline(0.0, color=material.styles[baseline].colour, linewidth=1.0)
         grid[1].set_ylabel(f"difference to {baseline} (points)")
@@ -64,10 +66,10 @@ def _values(results: Results, label: str) -> dict[float, list[float]]:
     return {float(scale): [s.scaled[scale] for s in summaries] for scale in summaries[0].scaled}
 
 
-def _draw_curve(axes: Axes, curve: Curve, style: Style, unit: float) -> None:
+def _draw_curve(axes: Axes, curve: Curve, style: Style, unit: float, opacity: float) -> None:
     scales = list(curve)
     low, high = unit * np.array([band(estimate) for estimate in curve.values()]).T
-    axes.fill_between(scales, low, high, color=style.colour, alpha=0.15, linewidth=0)
+    axes.fill_between(scales, low, high, color=style.colour, alpha=opacity, linewidth=0)
     means = [unit * estimate.mean for estimate in curve.values()]
     axes.plot(scales, means, color=style.colour, linestyle=style.line, marker=style.marker, markersize=4.5)
 

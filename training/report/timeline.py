@@ -47,9 +47,14 @@ class PoolTimeline:
     missed: tuple[Floats, ...]
 
     @property
-    def peak(self) -> float:
-        """Largest number of requests on an instance."""
-        return float((self.busy + self.waiting).max())
+    def held(self) -> Floats:
+        """(n, BINS) requests on each instance."""
+        return self.busy + self.waiting
+
+    @property
+    def full(self) -> float:
+        """Requests at which an instance is drawn as full: the most there were, on a map nearly the most."""
+        return float(np.quantile(self.held, 1.0 if len(self.held) <= MOST_ROWS else 0.995))
 
 
 def pool_timelines(run: StoredRecords, pools: dict[str, int], burst: Burst) -> list[PoolTimeline]:
@@ -114,21 +119,24 @@ def draw_timeline(material: Material) -> Figure:
         bottom=_BOTTOM / height,
         top=1 - top / height,
     )
-    peaks = [max(column[k].peak for column in timelines.values()) for k in range(len(pools))]
+    scales = [max(1.0, *(column[k].full for column in timelines.values())) for k in range(len(pools))]
     for column, (label, run) in enumerate(runs.items()):
         cells = [figure.add_subplot(grid[row, column]) for row in range(len(rows))]
         style = material.styles[label]
         _draw_arrivals(cells[0], run, burst, style)
         cells[0].set_title(headings[label], loc="left", fontsize=SMALL, fontweight="bold")
         rest = cells[1:]
-        for timeline, peak in zip(timelines[label], peaks, strict=True):
-            taken = len(_row_heights(len(timeline.busy)))
-            draw = _draw_rows if taken > 1 or len(timeline.busy) == 1 else _draw_map
-            draw(rest[:taken], timeline, peak, burst, style)
+        for timeline, full in zip(timelines[label], scales, strict=True):
+            taken = len(_row_heights(len(timeline.held)))
+            draw = _draw_map if len(timeline.held) > MOST_ROWS else _draw_rows
+            draw(rest[:taken], timeline, full, burst, style)
             rest = rest[taken:]
         for cell in cells:
             cell.set_xlim(burst.start / PS_PER_S, burst.end / PS_PER_S)
             cell.tick_params(labelbottom=cell is cells[-1], labelleft=column == 0)
+            # As far from the axes in all rows, however long the numbers beside them are.
+            box = cell.get_position()
+            cell.yaxis.set_label_coords(0.6 / WIDTH, (box.y0 + box.y1) / 2, figure.transFigure)
             if column:
                 cell.set_ylabel("")
         cells[-1].set_xlabel("time, s")
@@ -139,12 +147,15 @@ def draw_timeline(material: Material) -> Figure:
     return figure
 
 
-_TOP, _BOTTOM, _LEFT = 0.65, 0.75, 0.85
+_TOP, _BOTTOM, _LEFT = 0.65, 0.75, 1.05
 _ARRIVALS, _ROW, _GAP, _LINE = 0.7, 0.5, 0.1, 0.14
 """Inches."""
 
 _LIGHT = 0.4
 """Opacity of what waits."""
+
+_SHADES = 12
+"""Shades of a map."""
 
 
 def _row_heights(size: int) -> list[float]:
@@ -158,19 +169,20 @@ def _heading(label: str, run: StoredRecords, burst: Burst) -> str:
 
 
 def _draw_arrivals(axes: Axes, run: StoredRecords, burst: Burst, style: Style) -> None:
-    seconds = np.arange(burst.start, burst.end + PS_PER_S, PS_PER_S) / PS_PER_S
+    length = (burst.end - burst.start) / PS_PER_S
+    seconds = np.linspace(burst.start, burst.end, max(1, round(length)) + 1) / PS_PER_S
     here = burst.holds(run) & run.measured
     arrival = run.trace.arrival / PS_PER_S
     for which, colour in ((here, "0.82"), (here & ~run.met, style.colour)):
         counts, _ = np.histogram(arrival[which], seconds)
-        _fill_steps(axes, seconds, np.zeros(len(counts)), counts, colour)
+        _fill_steps(axes, seconds, np.zeros(len(counts)), counts / np.diff(seconds), colour)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("arrivals\nper s", fontsize=SMALL, rotation=0, ha="right", va="center")
 
 
-def _draw_rows(cells: list[Axes], timeline: PoolTimeline, peak: float, burst: Burst, style: Style) -> None:
+def _draw_rows(cells: list[Axes], timeline: PoolTimeline, full: float, burst: Burst, style: Style) -> None:
     edges = burst_edges(burst) / PS_PER_S
-    top = 1.35 * max(peak, 1.0)  # Misses are marked above the counts.
+    top = 1.35 * full  # Misses are marked above the counts.
     for i, axes in enumerate(cells):
         busy, waiting = timeline.busy[i], timeline.waiting[i]
         _fill_steps(axes, edges, np.zeros(BINS), busy, style.colour)
@@ -178,7 +190,7 @@ def _draw_rows(cells: list[Axes], timeline: PoolTimeline, peak: float, burst: Bu
         axes.plot(timeline.missed[i], np.full(len(timeline.missed[i]), 0.92 * top), "|", color="k", markersize=5)
         axes.set_ylim(0, top)
         axes.text(1.01, 1.0, str(len(timeline.missed[i])), transform=axes.transAxes, fontsize=SMALL, va="top")
-        axes.set_yticks([0, round(peak)] if peak >= 1 else [0, 1])
+        axes.set_yticks([0, round(full)])
         axes.set_ylabel(f"{timeline.role} {i}", fontsize=SMALL, rotation=0, ha="right", va="center")
 
 
@@ -188,17 +200,18 @@ def _fill_steps(axes: Axes, edges: Floats, low: Floats, high: Floats, colour: st
     axes.fill_between(edges, *ends, step="post", color=colour, alpha=alpha, linewidth=0)
 
 
-def _draw_map(cells: list[Axes], timeline: PoolTimeline, peak: float, burst: Burst, style: Style) -> None:
+def _draw_map(cells: list[Axes], timeline: PoolTimeline, full: float, burst: Burst, style: Style) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     (axes,) = cells
-    colours = LinearSegmentedColormap.from_list("white to the policy's", ["#FFFFFF", style.colour])
-    ends = (burst.start / PS_PER_S, burst.end / PS_PER_S)
-    held = timeline.busy + timeline.waiting
-    axes.imshow(held, cmap=colours, vmin=0, vmax=max(peak, 1.0), aspect="auto", extent=(*ends, len(held) - 0.5, -0.5))
+    shades = LinearSegmentedColormap.from_list("white to the policy's", ["#FFFFFF", style.colour], _SHADES)
+    place = (burst.start / PS_PER_S, burst.end / PS_PER_S, len(timeline.held) - 0.5, -0.5)
+    axes.imshow(
+        timeline.held, cmap=shades, vmin=0, vmax=full, aspect="auto", interpolation="nearest", extent=place
+    )
     for i, times in enumerate(timeline.missed):
-        axes.plot(times, np.full(len(times), i), "|", color="k", markersize=3)
-    words = f"{timeline.role}\ninstance\n(full: {peak:.0f})"
+        axes.plot(times, np.full(len(times), i + 0.25), "|", color="k", markersize=2, markeredgewidth=0.4)
+    words = f"{timeline.role}\ninstance\n(darkest:\n{full:.0f} held)"
     axes.set_ylabel(words, fontsize=SMALL, rotation=0, ha="right", va="center")
 
 
