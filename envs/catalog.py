@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "experiments", "training")
+KINDS = ("profiles", "workloads", "clusters", "environments", "experiments", "training")
 """Folders of `configs/`."""
 
 _registered: dict[tuple[str, str], Path] = {}

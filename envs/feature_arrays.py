@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import features as F
+from .about_instances import about_instances
 from .admission import Admission
 from .cluster import PS_PER_S, Cluster
 from .records import DECODE_VIEW, PREFILL_VIEW
@@ -104,16 +105,8 @@ class FeatureArrays:
     """
 
     def __init__(self, constants: RouterConstants, block_size: int) -> None:
-        count, prefills = len(constants), constants.prefills
-        sizes = (prefills, count - prefills)
-        roles = (F.ROLE_PREFILL, F.ROLE_DECODE) if prefills else (F.ROLE_PREFILL, F.ROLE_MIXED)
-        derived = {
-            "role": np.repeat(roles, sizes),
-            "index": np.concatenate([np.arange(size) / max(1, size - 1) for size in sizes]),
-            "block_size": np.full(count, block_size),
-        }
-        rows = [derived[name] if name in derived else getattr(constants, name) for name in F.ABOUT]
-        self.about: Floats = np.stack(rows).astype(np.float64)
+        prefills = constants.prefills
+        self.about: Floats = about_instances(constants, block_size)
         """(len(ABOUT), I) what the formulas read of the instances."""
         self.aggregated = prefills == 0
         self._prefill, self._decode = self.about[:, : prefills or None], self.about[:, prefills:]

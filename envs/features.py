@@ -135,10 +135,22 @@ def request_row(
     return prompt, predicted, tight, ttft, tpot, since
 
 
+def own_prefill(prompt: Number, base: Number, per_token: Number, per_token_sq: Number) -> Number:
+    """Prefill of a whole prompt in one step: base + c1·p + c2·p²."""
+    return base + per_token * prompt + per_token_sq * prompt * prompt
+
+
+def projected_step(
+    sequences: Number, context: Number, base: Number, per_sequence: Number, per_context: Number
+) -> Number:
+    """A decode step with so many sequences and so many tokens of context: base + b·B + C·K."""
+    return base + per_sequence * sequences + per_context * context
+
+
 def prefill_ledger(view: Columns, prompt: Number, ttft: Number, about: Columns) -> tuple[Number, ...]:
     """The columns of the prefill ledger; `view` as PREFILL_VIEW, `about` as ABOUT."""
     work = view[1] * about[_TAU_PREFILL]
-    own = about[_BASE_PREFILL] + about[_PER_TOKEN] * prompt + about[_PER_TOKEN_SQ] * prompt * prompt
+    own = own_prefill(prompt, about[_BASE_PREFILL], about[_PER_TOKEN], about[_PER_TOKEN_SQ])
     return view[0], view[2], view[1] / about[_CAPACITY], work, own, (work + own) / ttft
 
 
@@ -150,11 +162,8 @@ def decode_ledger(
     The projected step is docs/model.md's T with everything in the ledger decoding: B = in flight + 1,
     K = context + p.
     """
-    step = (
-        about[_BASE_DECODE]
-        + about[_PER_SEQUENCE] * (view[0] + 1.0)
-        + about[_PER_CONTEXT] * (view[5] + prompt)
-    )
+    parts = about[_BASE_DECODE], about[_PER_SEQUENCE], about[_PER_CONTEXT]
+    step = projected_step(view[0] + 1.0, view[5] + prompt, *parts)
     capacity = about[_CAPACITY]
     pressure = (view[2] + (prompt + predicted)) / capacity
     committed, remaining = view[3] * about[_TAU_DECODE], view[4] * about[_TAU_DECODE]
@@ -223,6 +232,8 @@ def mixed_row(
 
 
 for _formula in (
+    own_prefill,
+    projected_step,
     prefill_ledger,
     decode_ledger,
     polled,

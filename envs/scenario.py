@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from . import catalog
 from .cluster import MAX_TIME_PS, PS_PER_S
+from .cluster_config import ClusterConfig
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
 DEFAULT_TOPOLOGY = "2P4D"
@@ -23,7 +24,7 @@ class Scenario(BaseModel):
         workload: name of a workload family, its YAML file, or a trace file.
         format: format of the trace file; detected when None.
         topology: instances by role, such as 2P4D or 4M; 2P4D unless `cluster` is given.
-        cluster: name or YAML file of a cluster, instead of `topology`.
+        cluster: name or YAML file of a cluster, or what such a file holds, instead of `topology`.
         profile: profile of every instance of `topology`, and source of the SLO targets.
         rate: requests per second; None: not decided (a trace file then keeps its own).
         duration_s: length of the measurement window; None: 300 s, or all of a trace file.
@@ -32,6 +33,8 @@ class Scenario(BaseModel):
         targets: SLO targets: fixed (from the profile), or relative to what each request needs alone; None: as
             the workload says, fixed for a trace file.
         constants_scale: factor on every time that the router believes in; the cluster stays.
+        observability: router (the ledger, predictions and polls that a real router has), or full, for research: true
+            output lengths instead of predictions, and polls without delay.
         tight_share: share of tight requests of a trace file; None: the file's classes, else 0.5.
     """
 
@@ -40,7 +43,7 @@ class Scenario(BaseModel):
     workload: str = DEFAULT_WORKLOAD
     format: str | None = None
     topology: str | None = None
-    cluster: str | None = None
+    cluster: str | ClusterConfig | None = None
     profile: str | None = None
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
     duration_s: float | None = Field(None, gt=0, le=MAX_S, allow_inf_nan=False)
@@ -49,6 +52,7 @@ class Scenario(BaseModel):
     targets: Literal["fixed", "relative"] | None = None
     constants_scale: float = Field(1.0, gt=0, le=1e9, allow_inf_nan=False)
     tight_share: float | None = Field(None, ge=0, le=1)
+    observability: Literal["router", "full"] = "router"
 
     @model_validator(mode="after")
     def _one_cluster(self) -> Scenario:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from . import catalog, cluster_config, predictors, profiles, traces, unloaded, w
 from .cluster import PS_PER_S, Cluster
 from .cluster_config import ClusterConfig
 from .digest import digest
+from .predictors import Predictor
 from .router_constants import RouterConstants
 from .saturation_rates import stored_rate
 from .scenario import DEFAULT_TOPOLOGY, Scenario
@@ -77,12 +78,19 @@ class Setting:
         Raises:
             ValueError: an unknown name (with the nearest ones) or an unreadable file.
         """
-        return _setting(scenario, _stamps(scenario))
+        return _setting(scenario.model_dump_json(), _stamps(scenario))
 
     @property
     def name(self) -> str:
         """`<workload>-<cluster>`, for folders and titles."""
         return f"{self.traffic.name}-{self.cluster.name}"
+
+    @property
+    def predictor(self) -> Predictor:
+        """Gives ô."""
+        if self.scenario.observability == "full":
+            return predictors.parse("oracle")
+        return predictors.parse(self.scenario.predictor)
 
     @property
     def duration_s(self) -> float:
@@ -107,7 +115,7 @@ class Setting:
         rate = self.scenario.rate or self.traffic.own_rate
         text = f"{self.traffic.name} on {self.cluster.name}: {rate:.4g} requests/s, "
         text += f"{self.duration_s:g} s measured after {self.scenario.warmup_s:g} s, "
-        text += f"predictor {self.scenario.predictor}, "
+        text += f"predictor {self.predictor}, "
         if self.traffic.single:
             return text + "one trace"
         return text + (f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}")
@@ -160,7 +168,7 @@ class Setting:
             prepared.trace,
             self.cluster,
             policy=policy,
-            predictor=predictors.parse(self.scenario.predictor),
+            predictor=self.predictor,
             seed=seed,
             constants=self.constants,
             log_decisions=log_decisions,
@@ -179,7 +187,7 @@ class Setting:
             "rate": self.scenario.rate,
             "duration_s": self.duration_s,
             "warmup_s": self.scenario.warmup_s,
-            "predictor": self.scenario.predictor,
+            "predictor": str(self.predictor),
         }
 
 
@@ -187,18 +195,21 @@ def _stamps(scenario: Scenario) -> tuple[tuple[int, int], ...]:
     """Size and time of change of the files a scenario names, so that an edited file is read again."""
     stamps = []
     for name in (scenario.workload, scenario.cluster, scenario.profile):
-        if name is not None and Path(name).is_file():
+        if isinstance(name, str) and Path(name).is_file():
             status = Path(name).stat()
             stamps.append((status.st_size, status.st_mtime_ns))
     return tuple(stamps)
 
 
 @lru_cache(maxsize=4)
-def _setting(scenario: Scenario, _: tuple[tuple[int, int], ...]) -> Setting:
+def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
+    scenario = Scenario.model_validate_json(text)
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
     family = _family(scenario)
     config = _cluster(scenario, family.config.profile if family else DEFAULT_PROFILE)
     cluster = config.build()
+    if scenario.observability == "full":
+        cluster = replace(cluster, poll_interval=1)
     constants = config.router_constants()
     if scenario.constants_scale != 1:
         constants = constants.scaled(scenario.constants_scale)
@@ -238,6 +249,8 @@ def _family(scenario: Scenario) -> Workload | None:
 
 
 def _cluster(scenario: Scenario, profile: str) -> ClusterConfig:
+    if isinstance(scenario.cluster, ClusterConfig):
+        return scenario.cluster
     if scenario.cluster is not None:
         return cluster_config.load(scenario.cluster)
     return cluster_config.from_topology(

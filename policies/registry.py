@@ -22,6 +22,8 @@ _MODULES = {
     "least-loaded": "least_loaded",
     "power-of-two": "power_of_two",
     "length-threshold": "length_threshold",
+    "least-ttft": "projected_latency",
+    "min-tpot": "projected_latency",
     "marginal-cost": "marginal_cost",
     "simulator-naive": "marginal_cost",
 }

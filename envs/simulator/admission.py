@@ -128,6 +128,7 @@ def send(S: int, p: int, d: int, probability: float) -> None:
     if ldc(S, L.H_DECISION_LOG) != 0:
         log_decision(S, s, router_of(place), p, d, probability)
     st(S, L.H_DECISIONS, ld(S, L.H_DECISIONS) + 1)
+    st(S, L.H_LAST + router_of(place), t)
     if rarely(ldc(S, L.H_MIXED) != 0):
         st32(s, L.S_PLACE, place | L.LOCAL | L.RELEASED)
         ledger.admitted(S, s)

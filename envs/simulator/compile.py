@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numba
 
 _PACKAGE = Path(__file__).parents[2]
-_COMPILED_SOURCES = ("envs/simulator/*.py", "policies/compiled/*.py")
+_COMPILED_SOURCES = ("envs/features.py", "envs/simulator/*.py", "policies/compiled/*.py")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

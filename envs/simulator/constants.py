@@ -12,9 +12,28 @@ from . import layout as L
 from .compile import inline
 from .memory import ldc
 
-C_TAU_PREFILL, C_PREFILL_CAPACITY, C_PREFILL_GROUP = range(0, 24, 8)
-C_TAU_DECODE, C_TAU_SINGLE, C_DECODE_CAPACITY, C_DECODE_GROUP = range(0, 32, 8)
+(
+    C_TAU_PREFILL,
+    C_PREFILL_CAPACITY,
+    C_BASE_PREFILL,
+    C_PER_TOKEN,
+    C_PER_TOKEN_SQ,
+    C_PREFILL_GROUP,
+) = range(0, 48, 8)
+(
+    C_TAU_DECODE,
+    C_TAU_SINGLE,
+    C_DECODE_CAPACITY,
+    C_BASE_DECODE,
+    C_PER_SEQUENCE,
+    C_PER_CONTEXT,
+    C_DECODE_GROUP,
+) = range(0, 56, 8)
 # fields of rows grouped by eight instances, like those of the ledger
+
+_PREFILL = ("tau_prefill", "kv_capacity", "base_prefill", "per_token", "per_token_sq")
+_DECODE = ("tau_decode", "tau_decode_single", "kv_capacity", "base_decode", "per_sequence", "per_context")
+# the same fields as RouterConstants names them
 
 
 def packed(constants: RouterConstants, pre_groups: int) -> npt.NDArray[np.float64]:
@@ -29,14 +48,8 @@ def packed(constants: RouterConstants, pre_groups: int) -> npt.NDArray[np.float6
     """
     routed = slice(0, constants.prefills or None)
     decoding = slice(constants.prefills, None)
-    prefill = _grouped([constants.tau_prefill[routed], constants.kv_capacity[routed]])
-    decode = _grouped(
-        [
-            constants.tau_decode[decoding],
-            constants.tau_decode_single[decoding],
-            constants.kv_capacity[decoding],
-        ]
-    )
+    prefill = _grouped([getattr(constants, name)[routed] for name in _PREFILL])
+    decode = _grouped([getattr(constants, name)[decoding] for name in _DECODE])
     if len(prefill) != pre_groups * C_PREFILL_GROUP:
         raise ValueError(
             f"constants are for {len(constants)} instances with {constants.prefills} prefill instances; "

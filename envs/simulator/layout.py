@@ -65,6 +65,8 @@ H_T_ARRIVAL = next(_h)
 H_T_PROMPT = next(_h)
 H_T_OUTPUT = next(_h)
 H_T_SLO = next(_h)
+H_T_TTFT = next(_h)
+H_T_TPOT = next(_h)
 H_T_PREDICTED = next(_h)
 H_T_EVENTS = next(_h)
 H_T_LATENCY = next(_h)
@@ -72,6 +74,7 @@ H_RECORDS = next(_h)
 H_RECORD_STRIDE = next(_h)  # bytes; 0: every request writes to one scratch row
 H_DECISION_LOG = next(_h)  # 0: none
 H_CONSTANTS = next(_h)  # the router's constants, vectors of float64
+H_ABOUT = next(_h)  # the router's constants as features read them, one row of float64 per instance
 H_PARAMETERS = next(_h)  # the policy's parameters, float64
 H_LEARNS = next(_h)  # LEARN_…
 # word offsets of regions inside the block
@@ -84,6 +87,7 @@ H_O_ENGINES = next(_h)
 H_O_PHASES = next(_h)
 H_O_BATCH = next(_h)
 H_O_CROSS = next(_h)
+H_O_SCRATCH = next(_h)  # for one call's intermediate values
 H_O_SLOTS = next(_h)
 # strides, words
 H_PHASE_STRIDE = next(_h)
@@ -92,7 +96,9 @@ H_LEDGER_STRIDE = next(_h)  # one router's ledger
 H_LEDGER_DECODE = next(_h)  # where its decode rows begin
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
-HEADER_WORDS = 80
+H_LAST = next(_h)  # each router's last admission, ps, −1 if none: MAX_ROUTERS words
+HEADER_WORDS = 88
+SCRATCH_WORDS = 128
 
 # --- rows by instance ------------------------------------------------------------------------------------------
 # What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of

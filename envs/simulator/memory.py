@@ -81,6 +81,33 @@ ldf = _loader(types.float64, ir.DoubleType(), types.float64)
 """ldf(address, k): the k-th float64."""
 stf = _storer(types.float64, ir.DoubleType(), types.float64)
 """stf(address, k, value): writes the k-th float64."""
+ld16 = _loader(types.int16, ir.IntType(16), types.int64)
+"""ld16(address, k): the k-th int16, as int64."""
+st8 = _storer(types.int8, ir.IntType(8), types.int64)
+"""st8(address, k, value): writes the low 8 bits of value."""
+
+
+@intrinsic
+def stf32(typingctx: Any, address: Any, offset: Any, value: Any) -> Any:
+    """Writes a float64 as the k-th float32, rounded to nearest."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base = builder.inttoptr(args[0], ir.FloatType().as_pointer())
+        builder.store(builder.fptrunc(args[2], ir.FloatType()), builder.gep(base, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float64), codegen
+
+
+@intrinsic
+def ldf32(typingctx: Any, address: Any, offset: Any) -> Any:
+    """The k-th float32, as float64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base = builder.inttoptr(args[0], ir.FloatType().as_pointer())
+        return builder.fpext(builder.load(builder.gep(base, [args[1]])), ir.DoubleType())
+
+    return types.float64(types.int64, types.int64), codegen
 
 
 @intrinsic

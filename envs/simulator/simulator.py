@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import catalog
+from ..about_instances import about_instances
 from ..admission import Admission
 from ..cluster import Cluster
 from ..records import DECISION, DECODE_VIEW, PREFILL_VIEW, RECORD
@@ -28,7 +29,7 @@ FOREVER = L.FOREVER
 
 _FIRST_CAPACITY = 1024
 
-_OWN = [L.H_CAPACITY, L.H_WORDS, L.H_RECORDS, L.H_RECORD_STRIDE, L.H_DECISION_LOG, L.H_PARAMETERS]
+_OWN = [L.H_CAPACITY, L.H_WORDS, L.H_RECORDS, L.H_RECORD_STRIDE, L.H_DECISION_LOG, L.H_LOG, L.H_PARAMETERS]
 """Header words that stay when a state is put back: what they say of memory belongs to the block, not to the state."""
 
 
@@ -60,6 +61,7 @@ class Simulator:
         learns: "", "bucket", "prompt-bucket" or "prompt-regression".
         constants: the router's constants for compiled policies (`RouterConstants`), or None.
         log_decisions: whether `decisions` is kept.
+        log_ended: whether `ended_requests` is kept.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -75,6 +77,7 @@ class Simulator:
         learns: str = "",
         constants: RouterConstants | None = None,
         log_decisions: bool = False,
+        log_ended: bool = False,
     ) -> None:
         trace.check_fits(cluster)
         if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
@@ -102,14 +105,20 @@ class Simulator:
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         groups = int(self._block[L.H_PRE_GROUPS])
-        self._constants = None if constants is None else packed(constants, groups)
-        if self._constants is not None:
+        if constants is not None:
+            self._constants = packed(constants, groups)
             self._block[L.H_CONSTANTS] = self._constants.ctypes.data
+            about = about_instances(constants, cluster.instances[0].block_size)
+            self._about = np.ascontiguousarray(about.T)
+            self._block[L.H_ABOUT] = self._about.ctypes.data
         self._decisions: npt.NDArray[Any] | None = None
         if log_decisions:
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
             self._decisions = np.zeros(room, DECISION)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
+        self._ended = np.zeros(len(trace) if log_ended else 0, np.int64)
+        if log_ended:
+            self._block[L.H_LOG] = self._ended.ctypes.data
 
     @property
     def address(self) -> int:
@@ -138,6 +147,11 @@ class Simulator:
             return np.zeros(0, DECISION)
         return self._decisions[: int(self._block[L.H_DECISIONS])]
 
+    @property
+    def ended_requests(self) -> npt.NDArray[np.int64]:
+        """Requests in the order in which they ended; empty unless `log_ended` was given."""
+        return self._ended[: int(self._block[L.H_LOGGED])]
+
     def set_parameters(self, parameters: npt.NDArray[np.float64]) -> None:
         """Gives a compiled policy its parameters."""
         self._parameters = np.ascontiguousarray(parameters, np.float64)
@@ -154,7 +168,15 @@ class Simulator:
             status = int(runner(self.address, *arguments, until))
             if status != GROW:
                 return status
-            self._block = grown(self._block)
+            self.grow()
+
+    def grow(self) -> None:
+        """Makes room for twice as many requests in flight, after a compiled loop has returned GROW.
+
+        Raises:
+            MemoryError: more requests in flight than the core can number.
+        """
+        self._block = grown(self._block)
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -233,7 +255,7 @@ class Simulator:
         Records of requests that had ended by then stay as they are, and so does what `set_parameters` gave.
         """
         while len(self._block) < len(snapshot.block):
-            self._block = grown(self._block)
+            self.grow()
         own = self._block[_OWN]
         self._block[: len(snapshot.block)] = snapshot.block
         self._block[_OWN] = own
@@ -251,6 +273,9 @@ class Simulator:
         if self._decisions is not None:
             twin._decisions = self._decisions.copy()
             twin._block[L.H_DECISION_LOG] = twin._decisions.ctypes.data
+        twin._ended = self._ended.copy()
+        if len(self._ended):
+            twin._block[L.H_LOG] = twin._ended.ctypes.data
         return twin
 
 

@@ -105,6 +105,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_O_PHASES: phase_stride * decodes,
         L.H_O_BATCH: 2 * batch_stride * decodes,
         L.H_O_CROSS: batch_stride * decodes * cluster.routers,
+        L.H_O_SCRATCH: L.SCRATCH_WORDS,
     }
     offsets = {}
     at = L.HEADER_WORDS
@@ -148,6 +149,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_T_LATENCY: tables.latency.ctypes.data,
     }
     block[list(header)] = list(header.values())
+    block[L.H_LAST : L.H_LAST + L.MAX_ROUTERS] = -1
     _reset_rows(block, offsets, routed, decodes)
     rows = block[offsets[L.H_O_ENGINES] :][: L.ENGINE_WORDS * len(engines)].reshape(-1, L.ENGINE_WORDS)
     for i, row in enumerate(rows):
@@ -191,6 +193,8 @@ def load_trace(block: Words, trace: Trace, predicted: npt.NDArray[np.int32] | No
     block[L.H_T_PROMPT] = trace.prompt.ctypes.data
     block[L.H_T_OUTPUT] = trace.output.ctypes.data
     block[L.H_T_SLO] = trace.slo.ctypes.data
+    block[L.H_T_TTFT] = trace.ttft_target.ctypes.data
+    block[L.H_T_TPOT] = trace.tpot_target.ctypes.data
     block[L.H_LEARNS] = LEARNS[learns]
     block[L.H_T_PREDICTED] = 0 if predicted is None else predicted.ctypes.data
     first = int(trace.arrival[0]) if len(trace) else L.FOREVER

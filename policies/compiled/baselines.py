@@ -1,4 +1,4 @@
-"""The baselines: round robin, random, least loaded, power of two choices, length threshold.
+"""The baselines: round robin, random, power of two choices, length threshold (least loaded is in `envs/simulator`).
 
 Each returns (prefill, decode, probability of the choice). In an aggregated cluster both are the one mixed instance.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
+from ...envs.simulator.least_loaded import count_decodes, count_prefills, emptiest_prefill
 from ...envs.simulator.memory import ld, ld32, ldc, ldcf, st
 from ...envs.simulator.slots import slot_at
 from .median import median_of, observe
@@ -18,8 +18,6 @@ from .scores import (
     any_of,
     better_of_two,
     cheapest_between,
-    cheapest_decode,
-    cheapest_prefill,
     open_count,
     value,
 )
@@ -39,15 +37,26 @@ def next_open(rows: int, group: int, mark: int, n: int, pointer: int) -> int:
 
 
 @inline
+def next_prefill(S: int, router: int, state: int) -> int:
+    """The prefill instance whose turn it is."""
+    rows = ledger.prefill_rows(S, router)
+    return next_open(rows, L.PRE_GROUP, L.PRE_OPEN, ldc(S, L.H_PREFILLS), state + 8 * WORD_PREFILL)
+
+
+@inline
+def next_decode(S: int, router: int, state: int) -> int:
+    """The decode (or mixed) instance whose turn it is."""
+    rows = ledger.decode_rows(S, router)
+    return next_open(rows, L.DEC_GROUP, L.DEC_OPEN, ldc(S, L.H_DECODES), state + 8 * WORD_DECODE)
+
+
+@inline
 def round_robin(S: int, router: int, state: int) -> tuple[int, int, float]:
     """Each pool in turn."""
-    rows = ledger.decode_rows(S, router)
-    d = next_open(rows, L.DEC_GROUP, L.DEC_OPEN, ldc(S, L.H_DECODES), state + 8 * WORD_DECODE)
+    d = next_decode(S, router, state)
     if ldc(S, L.H_MIXED) != 0:
         return d, d, 1.0
-    rows = ledger.prefill_rows(S, router)
-    p = next_open(rows, L.PRE_GROUP, L.PRE_OPEN, ldc(S, L.H_PREFILLS), state + 8 * WORD_PREFILL)
-    return p, d, 1.0
+    return next_prefill(S, router, state), d, 1.0
 
 
 @inline
@@ -65,43 +74,15 @@ def random_pair(S: int, router: int, state: int) -> tuple[int, int, float]:
 
 
 @inline
-def count_requests(S: int, router: int) -> None:
-    """Costs of both pools: requests of that stage in the ledger."""
-    rows = ledger.prefill_rows(S, router)
-    for _ in range(ldc(S, L.H_PRE_GROUPS)):
-        V.store(rows, L.PRE_COST, V.load(rows, L.PRE_QUEUED) | V.load(rows, L.PRE_OPEN))
-        rows += L.PRE_GROUP * 8
-    rows = ledger.decode_rows(S, router)
-    for _ in range(ldc(S, L.H_DEC_GROUPS)):
-        V.store(rows, L.DEC_COST, V.load(rows, L.DEC_IN_FLIGHT) | V.load(rows, L.DEC_OPEN))
-        rows += L.DEC_GROUP * 8
-
-
-@inline
-def emptiest_prefill(S: int, router: int) -> int:
-    """The prefill instance of least cost, whatever the costs are."""
-    return cheapest_prefill(ledger.prefill_rows(S, router), ldc(S, L.H_PRE_GROUPS))
-
-
-@inline
-def least_loaded(S: int, router: int) -> tuple[int, int, float]:
-    """Fewest requests of that stage."""
-    count_requests(S, router)
-    d = cheapest_decode(ledger.decode_rows(S, router), ldc(S, L.H_DEC_GROUPS))
-    if ldc(S, L.H_MIXED) != 0:
-        return d, d, 1.0
-    return emptiest_prefill(S, router), d, 1.0
-
-
-@inline
 def power_of_two(S: int, router: int, state: int) -> tuple[int, int, float]:
     """The less loaded of two drawn at random, in each pool."""
-    count_requests(S, router)
+    count_decodes(S, router)
     rng = state + 8 * WORD_RANDOM
     rows = ledger.decode_rows(S, router)
     d, chance = better_of_two(rows, L.DEC_GROUP, L.DEC_OPEN, L.DEC_COST, ldc(S, L.H_DECODES), rng)
     if ldc(S, L.H_MIXED) != 0:
         return d, d, chance
+    count_prefills(S, router)
     rows = ledger.prefill_rows(S, router)
     p, other = better_of_two(rows, L.PRE_GROUP, L.PRE_OPEN, L.PRE_COST, ldc(S, L.H_PREFILLS), rng)
     return p, d, chance * other
@@ -110,7 +91,7 @@ def power_of_two(S: int, router: int, state: int) -> tuple[int, int, float]:
 @inline
 def length_threshold(S: int, router: int, state: int, parameters: int) -> tuple[int, int, float]:
     """Long outputs to the upper half of the decode pool, short ones to the lower; least loaded inside."""
-    count_requests(S, router)
+    count_decodes(S, router)
     rows = ledger.decode_rows(S, router)
     predicted = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PREDICTED)
     threshold = ldcf(parameters, 0)

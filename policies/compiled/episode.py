@@ -5,13 +5,23 @@ from __future__ import annotations
 from ...envs.simulator import layout as L
 from ...envs.simulator.admission import send
 from ...envs.simulator.compile import entry, inline
+from ...envs.simulator.least_loaded import least_loaded
 from ...envs.simulator.loop import DECIDE, run_to_decision
 from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
-from .baselines import least_loaded, length_threshold, power_of_two, random_pair, round_robin
+from .baselines import length_threshold, power_of_two, random_pair, round_robin
 from .marginal_cost import marginal_cost
+from .projected_latency import projected_latency
 
-ROUND_ROBIN, RANDOM, LEAST_LOADED, POWER_OF_TWO, LENGTH_THRESHOLD, MARGINAL_COST = range(6)
+(
+    ROUND_ROBIN,
+    RANDOM,
+    LEAST_LOADED,
+    POWER_OF_TWO,
+    LENGTH_THRESHOLD,
+    MARGINAL_COST,
+    PROJECTED_LATENCY,
+) = range(7)
 """Numbers of the compiled policies."""
 
 
@@ -30,6 +40,8 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return power_of_two(S, router, state)
     if policy == LENGTH_THRESHOLD:
         return length_threshold(S, router, state, parameters)
+    if policy == PROJECTED_LATENCY:
+        return projected_latency(S, router, state, parameters)
     return random_pair(S, router, state)
 
 

@@ -17,10 +17,10 @@ from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
-from ...envs.simulator.memory import ld, ld32, ldc, ldcf, ldf, st, stf
+from ...envs.simulator.memory import ld, ld32, ldc, ldcf, st
 from ...envs.simulator.slots import grouped, region, slot_at
 from .baselines import WORD_RANDOM
-from .scores import CLOSED, better_of_two, cheapest_decode, cheapest_prefill, open_count, value
+from .scores import CLOSED, add_prefill_costs, better_of_two, cheapest_decode, cheapest_prefill, open_count, value
 
 PARAMETERS = ("w_b", "w_s", "w_q", "rho", "sigma_tight", "sigma_loose", "single", "committed", "sample", "guard")
 """Order in the parameter vector; `single`, `committed` 0 or 1, `sample` 0 (all) or 2, `guard` ≥ 1 or +inf."""
@@ -39,15 +39,6 @@ def marginal_cost(S: int, router: int, state: int, parameters: int) -> tuple[int
     p, chance = pick_prefill(S, router, state, parameters)
     d, probability = pick_decode(S, router, state, parameters)
     return p, d, probability * chance
-
-
-@inline
-def add_prefill_costs(S: int, router: int) -> None:
-    """A mixed instance costs what it costs in both stages."""
-    prefill, decode = ledger.prefill_rows(S, router), ledger.decode_rows(S, router)
-    for m in range(ldc(S, L.H_DECODES)):
-        row = grouped(decode, L.DEC_GROUP, m)
-        stf(row, L.DEC_COST, ldf(grouped(prefill, L.PRE_GROUP, m), L.PRE_COST) + ldf(row, L.DEC_COST))
 
 
 @inline

@@ -8,10 +8,12 @@ A pool is known by the address of its ledger rows; its size, its fields and the 
 
 from __future__ import annotations
 
-from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
+from ...envs.simulator import ledger
 from ...envs.simulator.compile import inline
-from ...envs.simulator.memory import ld
+from ...envs.simulator.least_loaded import cheapest_decode as cheapest_decode
+from ...envs.simulator.least_loaded import cheapest_prefill as cheapest_prefill
+from ...envs.simulator.memory import ld, ldc, ldf, stf
 from ...envs.simulator.slots import grouped
 from .randomness import below
 
@@ -26,18 +28,6 @@ def value(rows: int, group: int, field: int, i: int) -> int:
 
 
 @inline
-def cheapest_prefill(rows: int, groups: int) -> int:
-    """The prefill instance of least cost."""
-    return V.first_least(rows + L.PRE_COST * 8, groups, L.PRE_GROUP)
-
-
-@inline
-def cheapest_decode(rows: int, groups: int) -> int:
-    """The decode instance of least cost."""
-    return V.first_least(rows + L.DEC_COST * 8, groups, L.DEC_GROUP)
-
-
-@inline
 def cheapest_between(rows: int, low: int, high: int) -> int:
     """The decode instance of least cost in [low, high)."""
     found, smallest = low, value(rows, L.DEC_GROUP, L.DEC_COST, low)
@@ -46,6 +36,15 @@ def cheapest_between(rows: int, low: int, high: int) -> int:
         if cost < smallest:
             found, smallest = i, cost
     return found
+
+
+@inline
+def add_prefill_costs(S: int, router: int) -> None:
+    """A mixed instance costs what it costs in both stages."""
+    prefill, decode = ledger.prefill_rows(S, router), ledger.decode_rows(S, router)
+    for m in range(ldc(S, L.H_DECODES)):
+        row = grouped(decode, L.DEC_GROUP, m)
+        stf(row, L.DEC_COST, ldf(grouped(prefill, L.PRE_GROUP, m), L.PRE_COST) + ldf(row, L.DEC_COST))
 
 
 @inline

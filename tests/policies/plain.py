@@ -284,6 +284,52 @@ class MarginalCost(Plain):
         return p, d, chance * other
 
 
+class ProjectedLatency(Plain):
+    """`least-ttft` and `min-tpot`: one stage, or both, by its own latency."""
+
+    def __init__(
+        self,
+        seed: int,
+        constants: RouterConstants,
+        *,
+        named: str,
+        prefill: str = "least-ttft",
+        decode: str = "min-tpot",
+        growth: float = 0,
+    ) -> None:
+        super().__init__(seed)
+        self.constants, self.named, self.growth = constants, named, growth
+        self.ways = prefill, decode
+        self.others: dict[str, Plain] = {"least-loaded": LeastLoaded(), "round-robin": RoundRobin()}
+
+    def ttft(self, seen: Seen, i: int) -> float:
+        of, p = self.constants, seen.prompt
+        backlog = seen.prefill[i]["queued_tokens"] * of.tau_prefill[i]
+        return float(backlog + (of.base_prefill[i] + of.per_token[i] * p + of.per_token_sq[i] * p * p))
+
+    def step(self, seen: Seen, i: int) -> float:
+        of, row, at = self.constants, seen.decode[i], self.constants.prefills + i
+        held = row["context"] + self.growth * row["remaining_output"]
+        context = held + (seen.prompt + self.growth * seen.predicted)
+        sequences = of.per_sequence[at] * (row["in_flight"] + 1)
+        return float(of.base_decode[at] + sequences + of.per_context[at] * context)
+
+    def choose(self, seen: Seen) -> Pick:
+        if seen.aggregated:
+            costs = [self.step(seen, m) for m in range(len(seen.decode))]
+            if self.named == "least-ttft":
+                costs = [self.ttft(seen, m) + cost for m, cost in enumerate(costs)]
+            m = cheapest(costs, open_of(seen.decode))
+            return m, m, 1.0
+        other = {name: policy.choose(seen) for name, policy in self.others.items() if name in self.ways}
+        p, d = (other[way][stage] if way in other else -1 for stage, way in enumerate(self.ways))
+        if p < 0:
+            p = cheapest([self.ttft(seen, i) for i in range(len(seen.prefill))], open_of(seen.prefill))
+        if d < 0:
+            d = cheapest([self.step(seen, i) for i in range(len(seen.decode))], open_of(seen.decode))
+        return p, d, 1.0
+
+
 BY_NAME: dict[str, Callable[..., Plain]] = {
     "round-robin": RoundRobin,
     "random": RandomChoice,
@@ -297,4 +343,6 @@ def plain_policy(name: str, params: dict[str, Any], seed: int, constants: Router
     """The plain twin of a built-in policy."""
     if name in ("marginal-cost", "simulator-naive"):
         return MarginalCost(seed, constants, **params)
+    if name in ("least-ttft", "min-tpot"):
+        return ProjectedLatency(seed, constants, named=name, **params)
     return BY_NAME[name](seed, **params)

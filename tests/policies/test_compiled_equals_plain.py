@@ -33,6 +33,12 @@ POLICIES = (
     "marginal-cost(guard=1)",
     "marginal-cost(sample=2, guard=1.2, backlog=committed, w_q=0)",
     "simulator-naive",
+    "least-ttft",
+    "least-ttft(decode=round-robin)",
+    "least-ttft(decode=min-tpot)",
+    "min-tpot",
+    "min-tpot(prefill=round-robin, growth=0.5)",
+    "min-tpot(prefill=least-ttft)",
 )
 CASES = 16
 LONG = 400

@@ -137,7 +137,7 @@ def test_a_policy_that_does_not_draw_states_certainty() -> None:
     assert Last().choose(admission) == Choice(1, 3, 1.0)
 
 
-@pytest.mark.parametrize("name", ["marginal-cost", "simulator-naive"])
+@pytest.mark.parametrize("name", ["marginal-cost", "simulator-naive", "least-ttft", "min-tpot"])
 def test_constants_that_a_policy_needs_are_asked_for(name: str) -> None:
     simulated = scenes.simulator(scenes.cluster(), scenes.trace(), constants=False)
     policy = make(name)

@@ -17,6 +17,8 @@ BUILT_IN = (
     "least-loaded",
     "power-of-two",
     "length-threshold",
+    "least-ttft",
+    "min-tpot",
     "marginal-cost",
     "simulator-naive",
 )

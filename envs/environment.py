@@ -1,0 +1,261 @@
+"""`DisaggRoute-v0`: the environment of one episode at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+from pydantic import BaseModel
+
+from . import spaces
+from .cluster import PS_PER_S
+from .environment_config import DEFAULT, EnvironmentConfig
+from .episodes import Episodes
+from .simulator import stepping as W
+from .simulator.loop import DECIDE
+
+if TYPE_CHECKING:
+    from .simulator import Simulator
+
+Observation = dict[str, npt.NDArray[np.float32]]
+Info = dict[str, Any]
+
+TRAINING_SEEDS = 10_000
+"""A reset without a seed draws a trace from the seeds below this one: those for tuning, none of those for validation
+or claims (docs/evaluation.md)."""
+
+
+class DisaggRouteEnv(gym.Env[Observation, Any]):
+    """Route requests in a disaggregated LLM serving cluster.
+
+    ## Description
+
+    Requests arrive at a cluster of vLLM-like engines. For each of them the agent picks the prefill instance that
+    processes its prompt and the decode instance that generates its output; the KV cache moves between the two. A
+    request is *missed* unless its first token comes within its TTFT target and its tokens within its TPOT target. The
+    cluster is simulated event by event (docs/model.md); simulated time passes as fast as the processor allows.
+
+    ## Action space
+
+    `MultiDiscrete([P, D])`: index of a prefill and of a decode instance. With mixed instances `Discrete(M)`. With
+    `pad_to` the pools have as many indices as rows. `DiscreteActions` (envs/wrappers.py) makes one `Discrete(P·D)` of
+    the pair. Instances that are down or draining, and padding, are masked: `info["action_mask"]` holds one int8 array
+    per pool (a tuple, as `MultiDiscrete.sample(mask=…)` takes it; one array with mixed instances), `action_masks()`
+    the same as one bool array for MaskablePPO. An action that is masked or out of range raises `ValueError`.
+
+    ## Observation space
+
+    A `Dict` of float32 boxes: `request (6,)`, `prefill (P, 22)`, `decode (D, 26)`; with mixed instances `request
+    (6,)` and `mixed (M, 32)`. Columns, units and divisors: `disaggroute.envs.features.describe()`. They hold what a
+    real router knows (its own ledger, predicted output lengths, polls that are up to 50 ms old), never the
+    simulator's hidden state, unless `observability="full"` says so. Values are divided by fixed numbers so that usual
+    ones are of order 1. After the last request the observation is zero.
+
+    ## Starting state
+
+    `reset(seed=s)` draws trace s: the same requests that `disaggroute evaluate` drives with seed s. The first
+    `warmup_s` seconds are routed by `least-loaded`, so the agent meets a cluster in operation. A later `reset()`
+    without a seed draws one of the tuning seeds 0 to 9,999 from the generator that the last seed started.
+
+    ## Reward
+
+    `slo-miss` (default): −1 for each request whose miss has become certain since the last step, so the return is
+    −(missed requests). A miss is certain when the TTFT target has passed without a first token, when more than (o −
+    1) · TPOT target has passed since the first token, or when the request fails. `goodput`: +1 for each request that
+    ends in time. `latency`: minus the seconds that requests spent in the cluster. Others can be registered
+    (docs/extending/reward.md). Requests of the warm start pay nothing.
+
+    ## Episode end
+
+    Arrivals stop after `warmup_s + duration_s` simulated seconds; with the last decision the cluster drains, every
+    outcome is counted, and the episode is *terminated*. It is never truncated.
+
+    ## Information
+
+    | key | value |
+    |---|---|
+    | `dt` | simulated seconds since the last decision (discount by it: decisions come at irregular times) |
+    | `now` | simulated time, s |
+    | `request` | index in the trace of the request that awaits a decision, −1 after the last |
+    | `missed` | requests whose miss became certain in this step (a tuple of indices in the trace) |
+    | `action_mask` | see above |
+    | `trace_seed` | seed of the trace |
+    | `outcome` | after the last step: `requests`, `missed`, `goodput` of the episode |
+
+    ## Arguments
+
+    ```python
+    gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
+    ```
+
+    `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;
+    every other argument replaces one of its fields: `workload`, `topology` or `cluster`, `profile`, `rate` (requests
+    per second; default: the stored saturation rate), `duration_s`, `warmup_s`, `predictor`, `targets`,
+    `constants_scale`, `observability`, `reward`, `pad_to`. `render_mode`: `ansi`, `rgb_array` or `human`. All are
+    JSON-able, so `env.spec.to_json()` works.
+
+    The passive checker and the order enforcer of `gym.make` are off, since each costs more than a step; the
+    environment checks actions and order itself. `gym.make(…, disable_env_checker=False)` turns the checker on.
+
+    ## References
+
+    arXiv 2609.16206, "Calibrate, then route".
+
+    ## Version history
+
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - declared so by Gymnasium
+        "render_modes": ["ansi", "rgb_array", "human"], "render_fps": 20,
+    }
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | BaseModel = DEFAULT,
+        *,
+        render_mode: str | None = None,
+        **overrides: Any,
+    ) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(f"render_mode is {render_mode!r}; allowed are {', '.join(self.metadata['render_modes'])}")
+        self.config = EnvironmentConfig.load(config, **overrides)
+        self.render_mode = render_mode
+        self._episodes = episodes = Episodes(self.config, 1)
+        rows, aggregated = (episodes.prefill_rows, episodes.decode_rows), episodes.aggregated
+        self.observation_space: gym.Space[Any] = spaces.observation_space(*rows, aggregated=aggregated)
+        self.action_space = spaces.action_space(*rows, aggregated=aggregated)
+        self._desk = episodes.words(0)
+        self._actions = episodes.chosen
+        self._begun = False
+        self._awaits = False
+        self._spec: EnvSpec | None = None
+        self._picture: Any = None
+        self._action: tuple[int, int] | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How `gym.make` made the environment; models among the arguments become mappings, so that it is JSON-able."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            for key, value in spec.kwargs.items():
+                if isinstance(value, BaseModel):
+                    spec.kwargs[key] = value.model_dump(mode="json")
+                elif isinstance(value, Path):
+                    spec.kwargs[key] = str(value)
+        self._spec = spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
+        """Begins an episode.
+
+        Args:
+            seed: of the trace; None: one of the tuning seeds, drawn.
+            options: none are known.
+
+        Raises:
+            ValueError: an option is given, or the trace has no request for the agent.
+        """
+        super().reset(seed=seed)
+        if options:
+            raise ValueError(f"options has {', '.join(map(repr, options))}; reset takes none")
+        chosen = int(self.np_random.integers(TRAINING_SEEDS)) if seed is None else seed
+        self._begun = self._awaits = False
+        self._episodes.begin(0, chosen)
+        self._episodes.run()
+        self._episodes.check_begun(0)
+        self._begun = self._awaits = True
+        self._action = None
+        if self.render_mode == "human":
+            self.render()
+        return self._observation(), self._info()
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+        """Routes the request that awaits a decision, and runs to the next one.
+
+        Args:
+            action: (prefill, decode), or the index of a mixed instance.
+
+        Raises:
+            ResetNeeded: before the first `reset`, or after the end of the episode.
+            ValueError: the action is no such index, out of range or masked.
+        """
+        if not self._awaits:
+            what = "the episode has ended" if self._begun else "no episode has begun"
+            raise ResetNeeded(f"{what}; call reset() before step()")
+        episodes = self._episodes
+        prefill, decode = self._pair(action)
+        self._action = (prefill, decode)
+        self._actions[0, 0], self._actions[0, 1] = prefill, decode
+        self._desk[W.W_TASK] = W.TASK_SEND
+        episodes.run()
+        terminated = self._desk[W.W_STATUS] != DECIDE
+        if terminated:
+            self._awaits = False
+            episodes.clear(0)
+        info = self._info()
+        if terminated:
+            info["outcome"] = episodes.totals(0)
+        reward = episodes.reward_of(0)
+        if self.render_mode == "human":
+            self.render()
+        return self._observation(), reward, terminated, False, info
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """(P + D,) or (M,) which indices of the action's parts are allowed, pool after pool."""
+        episodes = self._episodes
+        parts = [episodes.decode_mask[0]]
+        if not episodes.aggregated:
+            parts.insert(0, episodes.prefill_mask[0])
+        return np.concatenate(parts).astype(np.bool_)
+
+    @property
+    def simulator(self) -> Simulator:
+        """The simulated cluster: for study and pictures, not for agents.
+
+        Raises:
+            RuntimeError: before the first reset.
+        """
+        return self._episodes.simulator(0)
+
+    def _pair(self, action: Any) -> tuple[int, int]:
+        try:
+            if self._episodes.aggregated:
+                mixed = index(action)
+                return mixed, mixed
+            prefill, decode = action
+            return index(prefill), index(decode)
+        except (TypeError, ValueError):
+            kind = "an integer" if self._episodes.aggregated else "two integers, (prefill, decode)"
+            raise ValueError(f"action is {action!r}; it must be {kind}") from None
+
+    def _observation(self) -> Observation:
+        episodes = self._episodes
+        if episodes.aggregated:
+            return {"mixed": episodes.decode[0].copy(), "request": episodes.request[0].copy()}
+        return {
+            "decode": episodes.decode[0].copy(),
+            "prefill": episodes.prefill[0].copy(),
+            "request": episodes.request[0].copy(),
+        }
+
+    def _info(self) -> Info:
+        episodes, desk = self._episodes, self._desk
+        decode_mask = episodes.decode_mask[0].copy()
+        return {
+            "dt": desk[W.W_DT] / PS_PER_S,
+            "now": desk[W.W_LAST] / PS_PER_S,
+            "request": desk[W.W_REQUEST],
+            "missed": episodes.missed_ids(0),
+            "action_mask": decode_mask if episodes.aggregated else (episodes.prefill_mask[0].copy(), decode_mask),
+            "trace_seed": episodes.seeds[0],
+        }

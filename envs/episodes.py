@@ -1,0 +1,281 @@
+"""Episodes: what the single and the vector environment have in common.
+
+One object runs any number of episodes side by side. It owns the arrays that the compiled step reads and writes; what an
+environment hands out is copied from them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from . import features, rewards
+from .cluster import PS_PER_S
+from .environment_config import EnvironmentConfig
+from .rewards import CountedReward, Outcome
+from .setting import Setting
+from .simulator import Simulator
+from .simulator import stepping as W
+from .simulator.loop import DECIDE, FINISHED
+from .simulator.simulator import resolve_predictor
+
+Float32s = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Masks = npt.NDArray[np.int8]
+
+_NONE: Ints = np.zeros(0, np.int64)
+_NONE.flags.writeable = False
+
+
+
+class Episodes:
+    """Episodes of one configuration, run side by side.
+
+    Args:
+        config: the configuration.
+        count: how many episodes.
+
+    Raises:
+        ValueError: a rate is missing, or `pad_to` does not hold the cluster.
+    """
+
+    def __init__(self, config: EnvironmentConfig, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"num_envs is {count}; it must be at least 1")
+        self.config = config
+        self.count = count
+        self.setting = _with_rate(Setting.of(config.scenario))
+        cluster = self.setting.cluster
+        self.aggregated = cluster.aggregated
+        self.reward = rewards.make(config.reward)
+        self.prefills = len(cluster.prefill)
+        self.decodes = len(cluster.decode) or len(cluster.mixed)
+        self.prefill_rows, self.decode_rows = self._padded()
+        self.start = self.setting.window.start
+        """First instant at which the agent decides, ps."""
+        self.instances_change = bool(cluster.events)
+        """Whether instances go down or drain in an episode, so that masks change."""
+        self.request: Float32s = np.zeros((count, len(features.REQUEST)), np.float32)
+        self.prefill: Float32s = np.zeros((count, self.prefill_rows, len(features.PREFILL)), np.float32)
+        of_decode = features.MIXED if self.aggregated else features.DECODE
+        self.decode: Float32s = np.zeros((count, self.decode_rows, len(of_decode)), np.float32)
+        self.prefill_mask: Masks = np.zeros((count, self.prefill_rows), np.int8)
+        self.decode_mask: Masks = np.zeros((count, self.decode_rows), np.int8)
+        self.prefill_mask[:, : self.prefills] = self.decode_mask[:, : self.decodes] = 1
+        self.actions: Ints = np.zeros((count, 2), np.int64)
+        self.desks: Ints = np.zeros((count, W.DESK_WORDS), np.int64)
+        """One row per episode, columns W_… of `envs/simulator/stepping.py`."""
+        self.simulators: list[Simulator | None] = [None] * count
+        self.seeds = [-1] * count
+        """Seed of each episode's trace; −1 before the first reset."""
+        self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
+        self._hall = self._furnished()
+        self._hall_address = int(self._hall.ctypes.data)
+
+    def _padded(self) -> tuple[int, int]:
+        own = (self.decodes,) if self.aggregated else (self.prefills, self.decodes)
+        wanted = self.config.pad_to
+        if wanted is None:
+            wanted = own
+        if len(wanted) != len(own) or any(w < o for w, o in zip(wanted, own, strict=True)):
+            raise ValueError(f"pad_to is {list(wanted)}; it must be at least {list(own)}, the instances per pool")
+        return (0, wanted[0]) if self.aggregated else (wanted[0], wanted[1])
+
+    def _furnished(self) -> Ints:
+        hall = np.zeros(W.HALL_WORDS, np.int64)
+        hall[W.T_COUNT] = self.count
+        hall[W.T_DESKS] = self.desks.ctypes.data
+        hall[W.T_ACTIONS] = self.actions.ctypes.data
+        hall[W.T_REQUEST] = self.request.ctypes.data
+        hall[W.T_PREFILL] = self.prefill.ctypes.data
+        hall[W.T_DECODE] = self.decode.ctypes.data
+        hall[W.T_PREFILL_MASK] = self.prefill_mask.ctypes.data
+        hall[W.T_DECODE_MASK] = self.decode_mask.ctypes.data
+        hall[W.T_PREFILL_ROWS] = self.prefill_rows
+        hall[W.T_DECODE_ROWS] = self.decode_rows
+        return hall
+
+    def begin(self, i: int, seed: int) -> None:
+        """Prepares a new episode at place i; the next `run` brings it to its first decision.
+
+        Args:
+            i: which one.
+            seed: of its trace, and of what is random in the predictor.
+
+        Raises:
+            ValueError: a request of the trace does not fit the cluster.
+        """
+        setting = self.setting
+        trace = setting.traffic.trace(setting.scenario.rate, setting.window.end / PS_PER_S, seed)
+        predicted, learns = resolve_predictor(setting.predictor, trace, seed)
+        simulator = Simulator(
+            setting.cluster,
+            trace,
+            predicted=predicted,
+            learns=learns,
+            constants=setting.constants,
+            log_ended=True,
+        )
+        n = len(trace)
+        notes = np.zeros(5 * n, np.int64)  # heap (2n), counted, missed, ended
+        desk = self.desks[i]
+        desk[:] = 0
+        address = int(notes.ctypes.data)
+        desk[W.W_HEAP] = address
+        desk[W.W_COUNTED] = address + 16 * n
+        desk[W.W_MISSED_IDS] = address + 24 * n
+        desk[W.W_ENDED_IDS] = address + 32 * n
+        desk[W.W_STATE] = simulator.address
+        desk[W.W_START] = desk[W.W_LAST] = self.start
+        desk[W.W_REQUEST] = -1
+        desk[W.W_TASK] = W.TASK_RUN
+        self.simulators[i], self._notes[i], self.seeds[i] = simulator, notes, seed
+
+    def run(self) -> None:
+        """Does every episode's task: sends what was decided and runs to the next decision, or to the end.
+
+        Raises:
+            ValueError: an action names no instance, or one that may not be assigned; nothing was done.
+            MemoryError: more requests in flight than the simulator can number.
+        """
+        while (full := W.step_all(self._hall_address)) != 0:
+            if full < 0:
+                raise ValueError(self._complaint(-1 - full))
+            for i in np.flatnonzero(self.desks[:, W.W_TASK] == W.TASK_RUN):
+                simulator = self.simulators[i]
+                if simulator is not None:
+                    simulator.grow()
+                    self.desks[i, W.W_STATE] = simulator.address
+
+    def check_begun(self, i: int) -> None:
+        """Refuses an episode in which the agent has nothing to decide.
+
+        Raises:
+            ValueError: no request arrives in the window, or none can be routed.
+        """
+        if self.desks[i, W.W_STATUS] != DECIDE:
+            window = self.setting.window
+            raise ValueError(
+                f"{self.setting.name}, seed {self.seeds[i]}: no request awaits a decision between "
+                f"{window.start / PS_PER_S:g} s and {window.end / PS_PER_S:g} s; raise the rate or the duration"
+            )
+
+    def finished(self, i: int) -> bool:
+        """Whether episode i has ended."""
+        return bool(self.desks[i, W.W_STATUS] == FINISHED)
+
+    def clear(self, i: int) -> None:
+        """Nothing awaits a decision in episode i: its observation is zero."""
+        self.request[i] = 0
+        self.prefill[i] = 0
+        self.decode[i] = 0
+
+    def simulator(self, i: int) -> Simulator:
+        """The simulator of episode i.
+
+        Raises:
+            RuntimeError: before the first reset.
+        """
+        found = self.simulators[i]
+        if found is None:
+            raise RuntimeError("no episode has begun; call reset() first")
+        return found
+
+    def words(self, i: int) -> memoryview:
+        """The desk of episode i as Python integers, which is quicker than NumPy's."""
+        return memoryview(self.desks[i].data)
+
+    @property
+    def chosen(self) -> memoryview:
+        """`actions` likewise."""
+        return self.actions.data
+
+    def missed_ids(self, i: int) -> tuple[int, ...]:
+        """`missed` as Python integers."""
+        return tuple(self.missed(i).tolist()) if self.desks.item(i, W.W_MISSED) else ()
+
+    def missed(self, i: int) -> Ints:
+        """Requests whose miss became certain in the last step of episode i (a copy)."""
+        return self._noted(i, 3, W.W_MISSED)
+
+    def ended(self, i: int) -> Ints:
+        """The agent's requests that ended in the last step of episode i (a copy)."""
+        return self._noted(i, 4, W.W_ENDED)
+
+    def _noted(self, i: int, part: int, count: int) -> Ints:
+        k = self.desks.item(i, count)
+        if k == 0:
+            return _NONE
+        notes = self._notes[i]
+        at = part * (len(notes) // 5)
+        return notes[at : at + k].copy()
+
+    def outcome(self, i: int) -> Outcome:
+        """What the last step of episode i brought."""
+        desk, simulator = self.desks[i], self.simulator(i)
+        return Outcome(
+            dt=float(desk[W.W_DT] / PS_PER_S),
+            missed=self.missed(i),
+            ended=self.ended(i),
+            met=int(desk[W.W_MET]),
+            waited=float(desk[W.W_WAITED] / PS_PER_S),
+            records=simulator.records,
+            trace=simulator.trace,
+        )
+
+    def reward_of(self, i: int) -> float:
+        """The reward of the last step of episode i."""
+        if isinstance(self.reward, CountedReward):
+            return float(self.reward.counted(*self.desks[i, W.W_MISSED : W.W_DT].tolist()))
+        return float(self.reward.of(self.outcome(i)))
+
+    def rewards(self) -> npt.NDArray[np.float64]:
+        """(count,) the rewards of the last steps."""
+        if isinstance(self.reward, CountedReward):
+            columns = self.desks[:, W.W_MISSED : W.W_DT].T
+            return np.asarray(self.reward.counted(*columns), np.float64)
+        return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
+
+    def totals(self, i: int) -> dict[str, float]:
+        """Of episode i up to now: requests that ended or missed, how many missed, goodput of those that ended."""
+        desk = self.desks[i]
+        ended, met = int(desk[W.W_SUM_ENDED]), int(desk[W.W_SUM_MET])
+        return {
+            "requests": ended,
+            "missed": int(desk[W.W_SUM_MISSED]),
+            "goodput": met / ended if ended else float("nan"),
+        }
+
+    def _complaint(self, i: int) -> str:
+        """What is wrong with the action of episode i."""
+        self.desks[self.desks[:, W.W_TASK] == W.TASK_SEND, W.W_TASK] = W.TASK_NONE
+        where = f"action of environment {i}" if self.count > 1 else "action"
+        pools = [("mixed" if self.aggregated else "decode", self.actions[i, 1], self.decode_mask[i])]
+        if not self.aggregated:
+            pools.insert(0, ("prefill", self.actions[i, 0], self.prefill_mask[i]))
+        for role, chosen, mask in pools:
+            if not 0 <= chosen < len(mask):
+                return f"{where}: {role} instance is {chosen}; allowed are 0 to {len(mask) - 1}"
+            if not mask[chosen]:
+                allowed = ", ".join(map(str, np.flatnonzero(mask)))
+                return (
+                    f"{where}: {role} instance {chosen} is masked (down, draining or padding); "
+                    f"allowed are {allowed} (info['action_mask'])"
+                )
+        raise AssertionError(f"{where} is in order")
+
+
+def _with_rate(setting: Setting) -> Setting:
+    """The setting at its rate: as given, the trace's own, or the stored one."""
+    scenario = setting.scenario
+    if scenario.rate is not None or setting.traffic.own_rate is not None:
+        return setting
+    stored = setting.stored_rate
+    if stored is None:
+        raise ValueError(
+            f"rate is missing, and no saturation rate is stored for {setting.name}; give rate=… in requests/s "
+            "(`disaggroute saturate` finds one)"
+        )
+    return Setting.of(scenario.at_rate(stored))
+
+

@@ -1,0 +1,254 @@
+"""`DisaggRoute-v0` as a native vector environment: one compiled call steps all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from pydantic import BaseModel
+
+from . import spaces
+from .cluster import PS_PER_S
+from .environment import TRAINING_SEEDS, DisaggRouteEnv, Info, Observation
+from .environment_config import DEFAULT, EnvironmentConfig
+from .episodes import Episodes
+from .simulator import stepping as W
+from .simulator.loop import FINISHED
+
+Bools = npt.NDArray[np.bool_]
+Rewards = npt.NDArray[np.float64]
+Objects = npt.NDArray[np.object_]
+
+MODES = ", ".join(mode.value for mode in AutoresetMode)
+
+
+class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
+    """Many environments in one, each the same as a `DisaggRouteEnv`, bit for bit.
+
+    `gym.make_vec("DisaggRoute-v0", num_envs=256, config="mixed-bursty-a40")` makes one. Observations, actions and infos
+    are those of `gymnasium.vector.SyncVectorEnv` over as many single environments.
+
+    Args:
+        num_envs: how many.
+        config: as for the single environment.
+        autoreset_mode: NextStep (default), SameStep or Disabled, as Gymnasium defines them.
+        render_mode: None; a single environment can be rendered.
+        **overrides: fields of the configuration.
+
+    Raises:
+        ValueError: a bad configuration, number or mode.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        config: str | Path | Mapping[str, Any] | BaseModel = DEFAULT,
+        *,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+        **overrides: Any,
+    ) -> None:
+        if render_mode is not None:
+            raise ValueError(f"render_mode is {render_mode!r}; a vector environment is not rendered, a single one is")
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            raise ValueError(f"autoreset_mode is {autoreset_mode!r}; allowed are {MODES}") from None
+        self.config = EnvironmentConfig.load(config, **overrides)
+        self.num_envs = num_envs
+        self._episodes = episodes = Episodes(self.config, num_envs)
+        self.metadata = DisaggRouteEnv.metadata | {"autoreset_mode": self.autoreset_mode}
+        rows, aggregated = (episodes.prefill_rows, episodes.decode_rows), episodes.aggregated
+        self.single_observation_space = spaces.observation_space(*rows, aggregated=aggregated)
+        self.single_action_space = spaces.action_space(*rows, aggregated=aggregated)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._generators: list[np.random.Generator | None] = [None] * num_envs
+        self._begun = np.zeros(num_envs, np.bool_)
+        self._done = np.zeros(num_envs, np.bool_)
+        self._all = np.ones(num_envs, np.bool_)
+        self._masks: Objects | None = None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, Info]:
+        """Begins episodes.
+
+        Args:
+            seed: an int s (environment i gets s + i), one per environment, or None: drawn from the tuning seeds.
+            options: `reset_mask`, (num_envs,) bool: which environments begin anew; by default all.
+
+        Raises:
+            ValueError: a wrong number of seeds, an unknown option or a bad mask.
+        """
+        seeds: Sequence[int | None]
+        if seed is None:
+            seeds = [None] * self.num_envs
+        elif isinstance(seed, int | np.integer):
+            seeds = [int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed has {len(seeds)} entries; it must have {self.num_envs}, one per environment")
+        chosen = self._reset_mask(options)
+        for i in map(int, np.flatnonzero(chosen)):
+            self._begin(i, seeds[i])
+        self._run()
+        self._begun |= chosen
+        self._done[chosen] = False
+        return self._observation(), self._info(chosen)
+
+    def _reset_mask(self, options: dict[str, Any] | None) -> Bools:
+        unknown = set(options or ()) - {"reset_mask"}
+        if unknown:
+            raise ValueError(f"options has {', '.join(map(repr, sorted(unknown)))}; allowed is 'reset_mask'")
+        if not options:
+            return self._all
+        mask = options["reset_mask"]
+        fits = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
+        if not (fits and mask.any()):
+            raise ValueError(
+                f"reset_mask is {mask!r}; it must be a bool array of shape ({self.num_envs},) with a True in it"
+            )
+        chosen: Bools = mask
+        return chosen
+
+    def step(self, actions: Any) -> tuple[Observation, Rewards, Bools, Bools, Info]:
+        """Routes one request in every environment.
+
+        Args:
+            actions: (num_envs, 2) prefill and decode indices, or (num_envs,) indices of mixed instances.
+
+        Raises:
+            ResetNeeded: an environment was never reset or, with autoreset disabled, has ended.
+            ValueError: bad actions; nothing was done.
+        """
+        episodes, ended = self._episodes, self._done
+        if not self._begun.all():
+            raise ResetNeeded(f"environment {int(np.argmin(self._begun))} has not begun; call reset() before step()")
+        resets = ended.any()
+        if resets and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+            raise ResetNeeded(
+                f"environment {int(np.argmax(ended))} has ended; autoreset is disabled, so reset it with "
+                "options={'reset_mask': …}"
+            )
+        self._take(actions)
+        tasks = episodes.desks[:, W.W_TASK]
+        tasks[:] = W.TASK_SEND
+        if resets:
+            for i in np.flatnonzero(ended):
+                self._begin(int(i), None)
+        self._run()
+        rewards = episodes.rewards()
+        if resets:
+            rewards[ended] = 0.0
+        done = episodes.desks[:, W.W_STATUS] == FINISHED
+        infos: Info = {}
+        if done.any():
+            infos = self._end(done)
+        self._done = done if self.autoreset_mode is not AutoresetMode.SAME_STEP else np.zeros(self.num_envs, np.bool_)
+        return self._observation(), rewards, done, np.zeros(self.num_envs, np.bool_), infos | self._info(self._all)
+
+    def _end(self, done: Bools) -> Info:
+        """Ends episodes; in mode SameStep others begin. Returns what the infos say of the ends."""
+        infos: Info = {}
+        same = self.autoreset_mode is AutoresetMode.SAME_STEP
+        for i in map(int, np.flatnonzero(done)):
+            self._episodes.clear(i)
+            outcome = {"outcome": self._episodes.totals(i)}
+            if same:
+                final = {key: value[i].copy() for key, value in self._arrays().items()}
+                infos = self._add_info(infos, {"final_obs": final, "final_info": self._single_info(i) | outcome}, i)
+                self._begin(i, None)
+            else:
+                infos = self._add_info(infos, outcome, i)
+        if same:
+            self._run()
+        return infos
+
+    def _take(self, actions: Any) -> None:
+        taken = np.asarray(actions)
+        shape = self.action_space.shape
+        if taken.shape != shape or taken.dtype.kind not in "iu":
+            raise ValueError(
+                f"actions have shape {taken.shape} and dtype {taken.dtype}; they must be integers of shape {shape}"
+            )
+        self._episodes.actions[:] = taken if taken.ndim == 2 else taken[:, None]
+
+    def _begin(self, i: int, seed: int | None) -> None:
+        if seed is not None:
+            self._generators[i] = seeding.np_random(seed)[0]
+        generator = self._generators[i]
+        if generator is None:
+            generator = self._generators[i] = seeding.np_random()[0]
+        self._episodes.begin(i, int(generator.integers(TRAINING_SEEDS)) if seed is None else seed)
+
+    def _run(self) -> None:
+        begins = np.flatnonzero(self._episodes.desks[:, W.W_TASK] == W.TASK_RUN)
+        self._episodes.run()
+        for i in begins:
+            self._episodes.check_begun(int(i))
+
+    def _arrays(self) -> Observation:
+        episodes = self._episodes
+        if episodes.aggregated:
+            return {"mixed": episodes.decode, "request": episodes.request}
+        return {"decode": episodes.decode, "prefill": episodes.prefill, "request": episodes.request}
+
+    def _observation(self) -> Observation:
+        return {key: value.copy() for key, value in self._arrays().items()}
+
+    def action_masks(self) -> Bools:
+        """(num_envs, P + D) or (num_envs, M) which indices of the action's parts are allowed."""
+        episodes = self._episodes
+        parts = [episodes.decode_mask] if episodes.aggregated else [episodes.prefill_mask, episodes.decode_mask]
+        return np.concatenate(parts, axis=1).astype(np.bool_)
+
+    def _info(self, chosen: Bools) -> Info:
+        """The infos of these environments, as `SyncVectorEnv` gathers them."""
+        desks, episodes = self._episodes.desks, self._episodes
+        missed = np.empty(self.num_envs, np.object_)
+        missed.fill(())
+        for i in np.flatnonzero(desks[:, W.W_MISSED]):
+            missed[i] = episodes.missed_ids(int(i))
+        infos: Info = {
+            "dt": desks[:, W.W_DT] / PS_PER_S,
+            "now": desks[:, W.W_LAST] / PS_PER_S,
+            "request": desks[:, W.W_REQUEST].copy(),
+            "missed": missed,
+            "action_mask": self._action_mask(),
+            "trace_seed": np.array(episodes.seeds, np.int64),
+        }
+        if chosen is not self._all:
+            rest = ~chosen
+            for key, value in infos.items():
+                value[rest] = None if value.dtype == np.object_ else 0
+                if key == "action_mask" and episodes.aggregated:
+                    value[rest] = 0
+        return infos | {f"_{key}": chosen.copy() for key in infos}
+
+    def _single_info(self, i: int) -> Info:
+        return {key: _plain(value[i]) for key, value in self._info(self._all).items() if not key.startswith("_")}
+
+    def _action_mask(self) -> npt.NDArray[Any]:
+        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M)."""
+        episodes = self._episodes
+        if episodes.aggregated:
+            return episodes.decode_mask.copy()
+        if self._masks is None or episodes.instances_change:
+            self._masks = np.empty(self.num_envs, np.object_)
+            for i in range(self.num_envs):
+                self._masks[i] = (episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy())
+        return self._masks.copy()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
