@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from ..envs.cluster_config import ROLES
+from ..envs.cluster_config import ROLES, ClusterConfig
 from ..envs.scenario import Scenario
 from ..envs.window import Window
 
@@ -32,6 +32,7 @@ class Description(BaseModel):
         predictor: of the output length.
         targets: fixed, relative, or of the file.
         constants_scale: factor on the times that the router believes in.
+        observability: router or full.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +49,7 @@ class Description(BaseModel):
     predictor: str
     targets: str
     constants_scale: float
+    observability: str
 
     @field_validator("pools", "profiles")
     @classmethod
@@ -88,9 +90,10 @@ def describe(setting: Setting) -> Description:
         rate=0.0 if rate is None else rate,
         duration_s=setting.duration_s,
         warmup_s=scenario.warmup_s,
-        predictor=scenario.predictor,
+        predictor=str(setting.predictor),
         targets=_targets(setting),
         constants_scale=scenario.constants_scale,
+        observability=scenario.observability,
     )
 
 
@@ -105,7 +108,12 @@ def command(
         seeds: one trace each.
         records: of which runs records are kept.
         claim: whether the evaluation carries a claim.
+
+    Returns:
+        The line; empty for what only Python can ask for.
     """
+    if isinstance(scenario.cluster, ClusterConfig) or scenario.observability != "router":
+        return ""
     options = {
         "--format": scenario.format,
         "--topology": scenario.topology,

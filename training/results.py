@@ -22,7 +22,7 @@ class Asked(BaseModel):
 
     Attributes:
         schema_version: `RESULTS_SCHEMA` at the time of writing.
-        command: the command line that makes it again.
+        command: the command line that makes it again; empty where there is none.
         policies: name, parameters and hash of each policy, by label, in the order asked for.
         seeds: one trace each.
     """
@@ -43,7 +43,7 @@ class Results:
         folder: where they lie.
         description: what was run.
         versions: of the program, its code and the files.
-        command: the command line that makes them again.
+        command: the command line that makes them again; empty where there is none.
         policies: name, parameters and hash of each policy, by label.
         seeds: seeds, one trace each.
         runs: by label, in the order of the seeds.

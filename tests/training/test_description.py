@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
+from disaggroute.envs import cluster_config
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.training.description import command, describe, seeds_in_words
@@ -92,6 +93,19 @@ def test_the_command_of_a_claim_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> N
     scenario = Scenario.make(workload="chat", rate=4, duration_s=1800)
     line = command(scenario, ("round-robin",), range(30_000, 30_050), claim=True)
     assert understood(line, monkeypatch)["claim"]
+
+
+def test_what_only_python_can_ask_for_has_no_command() -> None:
+    cluster = cluster_config.from_topology("1P2D", "a40-qwen2.5-3b")
+    for values in ({"cluster": cluster}, {"observability": "full"}):
+        scenario = Scenario.make(workload="chat", rate=4, **values)
+        assert command(scenario, ("random",), range(1)) == ""
+        assert describe(Setting.of(scenario)).rate == 4
+
+
+def test_with_full_observability_the_predictor_is_the_one_that_was_used() -> None:
+    told = describe(Setting.of(Scenario.make(workload="chat", rate=4, observability="full")))
+    assert (told.observability, told.predictor) == ("full", "oracle")
 
 
 def test_the_command_of_a_trace_file_quotes_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

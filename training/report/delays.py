@@ -42,7 +42,9 @@ class Delays:
     @property
     def multiples(self) -> Floats:
         """(N,) value ÷ target; infinite where the target is 0."""
-        return np.divide(self.values, self.targets, out=np.full(len(self.values), np.inf), where=self.targets > 0)
+        multiples = np.full(len(self.values), np.inf)
+        np.divide(self.values, self.targets, out=multiples, where=self.targets > 0)
+        return multiples
 
 
 def ttft_delays(run: StoredRecords, slo: int) -> Delays:

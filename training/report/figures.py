@@ -50,9 +50,9 @@ FIGURES = (
     FigureKind(
         "slo-scale",
         "Goodput against the scale of the SLOs",
-        "At 1 the targets are as given, to the left they are stricter; a line is the mean over the seeds, the band "
-        "its interval (with fewer than four seeds the span of the values), on the right of the difference paired by "
-        "seed.",
+        "At 1 the targets are as given, to the left they are stricter; a line is a policy's mean and the band its "
+        "interval (with fewer than four seeds the span of the values), on the right those of its difference to the "
+        "baseline, paired by seed.",
         draw_slo_scale,
         False,
     ),

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..description import seeds_in_words
 from ..table import number, what_counts
 from .delays import target_words
 from .figures import FIGURES, FigureKind
@@ -73,12 +74,14 @@ def facts(material: Material) -> dict[str, str]:
         "Scenario": told.workload + (" (one recorded trace)" if told.single else ""),
         "Rate": f"{told.rate:.4g} requests per second",
         "Window": f"{told.duration_s:g} s measured after {told.warmup_s:g} s",
-        "Seeds": "one trace" if told.single else ", ".join(map(str, results.seeds)),
+        "Seeds": "one trace" if told.single else f"{len(results.seeds)}: {seeds_in_words(results.seeds)}",
         "Cluster": f"{told.cluster}: {pools}; {told.gpus} GPUs",
         "Predictor": told.predictor,
         "Targets": told.targets + target_words(material.records),
         "Ceiling": f"{number(material.comparison.ceiling, 4)}, the share that meets both targets alone",
     }
+    if told.observability != "router":
+        found["Observability"] = told.observability
     if told.constants_scale != 1:
         found["Router's constants"] = f"all times multiplied by {told.constants_scale:g}"
     return found
@@ -110,6 +113,8 @@ def page_remarks(material: Material) -> list[str]:
     """What a reader must know of the numbers, and what could not be shown."""
     results = material.results
     said = [what_counts(material.comparison)]
+    if not results.command:
+        said.append("It was evaluated from Python, with what the command line does not take.")
     if results.missing:
         said.append(f"{results.missing}.")
     without = [label for label in material.labels if label not in material.records]

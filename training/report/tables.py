@@ -62,7 +62,7 @@ def goodput_table(material: Material) -> Table:
     means = [line.goodput.mean for line in comparison.lines]
     return Table(
         name="goodput",
-        title="Goodput",
+        title="Goodput per policy",
         note=f"Points are hundredths of goodput. Intervals: {comparison.interval}.",
         columns=(
             *("goodput", "interval", f"points to {comparison.baseline}", "met", "requests", "failed", "rejected"),

@@ -113,9 +113,9 @@ def draw_timeline(material: Material) -> Figure:
         *(len(rows), len(labels)),
         height_ratios=rows,
         hspace=_GAP * len(rows) / sum(rows),
-        wspace=0.16,
+        wspace=0.22,
         left=_LEFT / WIDTH,
-        right=1 - 0.3 / WIDTH,
+        right=1 - 0.42 / WIDTH,
         bottom=_BOTTOM / height,
         top=1 - top / height,
     )

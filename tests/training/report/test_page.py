@@ -93,7 +93,7 @@ def test_the_page_says_what_was_run_and_how_to_run_it_again(html: str, material:
     root = parsed(html)
     text = "".join(root.itertext())
     for words in (
-        *("mixed-bursty-a40", "12 requests per second", "40 s measured after 5 s", "0, 1, 2, 3"),
+        *("mixed-bursty-a40", "12 requests per second", "40 s measured after 5 s", "4: seeds 0 to 3"),
         *("1 prefill (a40-qwen2.5-3b), 2 decode (a40-qwen2.5-3b); 3 GPUs", "bucket"),
         "fixed; tight: TTFT 0.175 s, TPOT 39.7 ms; loose: TTFT 0.525 s, TPOT 119.1 ms",
         f"{material.comparison.ceiling:.4f}",
@@ -132,6 +132,15 @@ def test_a_policy_without_records_and_runs_that_are_missing_are_named(material: 
     said = page_remarks(replace(material, records=records, results=results))
     assert any("not of least-loaded:" in text for text in said)
     assert "6 of 8 runs are shown: the evaluation has not finished." in said
+
+
+def test_what_was_evaluated_from_python_has_no_command_and_says_so(material: Material) -> None:
+    description = material.results.description.model_copy(update={"observability": "full", "constants_scale": 0.135})
+    results = replace(material.results, command="", description=description)
+    root = parsed(page(replace(material, results=results), {}))
+    text = "".join(root.itertext())
+    assert not list(root.iter("pre")) and "It was evaluated from Python" in text
+    assert "Observability" in text and "all times multiplied by 0.135" in text
 
 
 def test_the_goodput_table_holds_the_comparison_and_what_it_rests_on(material: Material) -> None:
