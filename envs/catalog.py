@@ -1,13 +1,14 @@
 """The catalog: where named YAML configurations are found, read and checked.
 
 Names come from the package's `configs/KIND/NAME.yaml` and from files that other packages
-register; a path to a YAML file is accepted wherever a name is.
+register; a path to a YAML file is accepted wherever a name is. A file in a folder of its own has
+the folder in its name: `marginal-cost/mixed-bursty-a40`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "environments", "experiments", "training")
+KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training")
 """Folders of `configs/`."""
 
 _registered: dict[tuple[str, str], Path] = {}
@@ -42,8 +43,7 @@ def names(kind: str) -> tuple[str, ...]:
     Raises:
         ValueError: the kind is unknown.
     """
-    shipped = {f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")}
-    return tuple(sorted(shipped | {name for k, name in _registered if k == kind}))
+    return tuple(sorted({*_files(_folder(kind)), *(name for k, name in _registered if k == kind)}))
 
 
 def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
@@ -131,6 +131,15 @@ def _folder(kind: str) -> Traversable:
     if kind not in KINDS:
         raise ValueError(unknown("kind of configuration", kind, KINDS))
     return resources.files(__name__.split(".")[0]) / "configs" / kind
+
+
+def _files(folder: Traversable, inside: str = "") -> Iterator[str]:
+    """Names of the YAML files in a folder and in those below it."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.name.endswith(".yaml"):
+            yield inside + entry.name.removesuffix(".yaml")
+        elif entry.is_dir():
+            yield from _files(entry, f"{inside}{entry.name}/")
 
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:

@@ -20,6 +20,9 @@ from numba.extending import register_jitable
 if TYPE_CHECKING:
     from rich.table import Table
 
+VERSION = 1
+"""Version of the columns; to be raised when their meaning, order or scales change, since weights depend on them."""
+
 Number = Any
 """A float64, or an array of them: the formulas hold for both."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -119,7 +120,13 @@ def initial_state(seed: int) -> npt.NDArray[np.int64]:
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be at least 0")
     state = np.zeros((L.MAX_ROUTERS, L.POLICY_WORDS), np.int64)
-    for router, words in enumerate(state):
-        drawn = np.random.SeedSequence([seed, router]).generate_state(1, np.uint64)
-        words[WORD_RANDOM] = drawn.view(np.int64)[0]
+    state[:, WORD_RANDOM] = _random_words(seed)
     return state
+
+
+@lru_cache(maxsize=1_024)  # Many policies run with the same seed, and a run needs it three times.
+def _random_words(seed: int) -> npt.NDArray[np.int64]:
+    drawn = [np.random.SeedSequence([seed, router]).generate_state(1, np.uint64) for router in range(L.MAX_ROUTERS)]
+    words = np.concatenate(drawn).view(np.int64)
+    words.flags.writeable = False
+    return words

@@ -10,6 +10,7 @@ from .compiled import episode
 from .compiled_policy import CompiledPolicy
 from .policy import Parameters
 from .registry import register
+from .search_space import Dimension
 
 
 class LengthThresholdParameters(Parameters):
@@ -40,6 +41,11 @@ class LengthThreshold(CompiledPolicy):
     accepts = LengthThresholdParameters
     number = episode.LENGTH_THRESHOLD
     parameters: LengthThresholdParameters
+
+    @classmethod
+    def search_space(cls, prefills: int, decodes: int) -> tuple[Dimension, ...]:
+        """θ, from all requests long to nearly all short."""
+        return (Dimension("threshold", 1.0, 8_192.0, 256.0, "log"),)
 
     def vector(self) -> npt.NDArray[np.float64]:
         """θ, or NaN for the running median."""

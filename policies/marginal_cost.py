@@ -13,6 +13,7 @@ from .compiled.marginal_cost import PARAMETERS
 from .compiled_policy import CompiledPolicy
 from .policy import Parameters
 from .registry import register
+from .search_space import Dimension
 
 HIGHEST = 1e6
 """Upper end of weights and factors: costs stay finite whatever the load."""
@@ -81,6 +82,21 @@ class MarginalCost(CompiledPolicy):
     needs_constants = True
     parameters: MarginalCostParameters
 
+    @classmethod
+    def search_space(cls, prefills: int, decodes: int) -> tuple[Dimension, ...]:
+        """Four ratios, on log scales; w_b and sigma_loose stay 1.
+
+        Costs are only compared, so that a common factor is free: w_b sets the unit. A factor on both σ is one on w_b
+        and w_s, that is on 1 / w_q, and so is `tau_scale`. Among equal instances only w_s·ρ matters, among unlike
+        ones both do.
+        """
+        return (
+            Dimension("w_s", 0.01, 100.0, 1.0, "log"),
+            Dimension("w_q", 0.0005, 50.0, 0.05, "log"),
+            Dimension("rho", 0.01, 100.0, 1.0, "log"),
+            Dimension("sigma_tight", 0.1, 100.0, 2.0, "log"),
+        )
+
     def vector(self) -> npt.NDArray[np.float64]:
         """The parameters in the order of `compiled.marginal_cost.PARAMETERS`."""
         p = self.parameters
@@ -119,3 +135,8 @@ class SimulatorNaive(MarginalCost):
 
     name = "simulator-naive"
     accepts = SimulatorNaiveParameters
+
+    @classmethod
+    def search_space(cls, prefills: int, decodes: int) -> tuple[Dimension, ...]:
+        """Nothing: tuned, it would no longer be mistaken."""
+        return ()

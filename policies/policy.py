@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from ..envs import catalog
 from ..envs.admission import Admission
+from .policy_text import PolicyText
 from .search_space import Dimension
 
 
@@ -34,6 +36,19 @@ class Choice(NamedTuple):
     probability: float
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The policy file that a policy was made from.
+
+    Attributes:
+        file: as it was named.
+        params: all parameters of the policy in the file, defaults included.
+    """
+
+    file: str
+    params: dict[str, Any]
+
+
 class Policy(ABC):
     """Picks a prefill and a decode instance for each request.
 
@@ -54,12 +69,17 @@ class Policy(ABC):
     accepts: ClassVar[type[Parameters]] = Parameters
     """The parameters, as a pydantic model."""
 
+    origin: Origin | None = None
+    """The policy file it was made from, if any; the hash knows nothing of it."""
+
     def __init__(self, **params: Any) -> None:
         self.parameters = catalog.validate(self.accepts, params, self.name)
 
     @classmethod
     def search_space(cls, prefills: int, decodes: int) -> tuple[Dimension, ...]:
         """What `disaggroute tune` may choose; empty when there is nothing to tune.
+
+        Every point between the bounds must give parameters that the policy accepts.
 
         Args:
             prefills: instances of the prefill pool (0: aggregated).
@@ -90,19 +110,15 @@ class Policy(ABC):
         return Choice(*self.route(admission), 1.0)
 
     def __str__(self) -> str:
-        """The text that `registry.parse` turns into this policy: its name and what is not as by default."""
-        changed = {key: value for key, value in self.params.items() if value != self._default(key)}
-        if not changed:
-            return self.name
-        return f"{self.name}({', '.join(f'{key}={_word(value)}' for key, value in changed.items())})"
+        """The text that `registry.parse` turns into this policy: its name, its file, and what is not as there.
+
+        Without a file: what is not as by default.
+        """
+        origin = self.origin
+        usual = origin.params if origin else self.accepts.model_construct().model_dump(mode="json")
+        changed = {key: value for key, value in self.params.items() if key not in usual or value != usual[key]}
+        return str(PolicyText(self.name, origin.file if origin else None, changed))
 
     def __repr__(self) -> str:
         """The text of `str`, marked as a policy."""
         return f"<policy {self}>"
-
-    def _default(self, key: str) -> Any:
-        return self.accepts.model_fields[key].default
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from ..envs import catalog
-from .policy import Policy
+from . import policy_file
+from .policy import Origin, Policy
+from .policy_text import PolicyText
 
 ENTRY_POINTS = "disaggroute.policies"
 """Group of entry points, `name = "package.module:Class"`, by which other packages bring policies."""
@@ -103,28 +104,30 @@ def make(name: str, **params: Any) -> Policy:
 
 
 def parse(text: str) -> Policy:
-    """The policy that a text such as `round-robin` or `marginal-cost(w_q=0.1, sample=2)` names.
+    """The policy that a text names: `round-robin`, `marginal-cost(w_q=0.1, sample=2)` or `marginal-cost@FILE`.
 
-    Values are numbers, words, `none`, `true` and `false`; anything else in JSON.
+    FILE is a policy file: a path that ends in .yaml, or the short name of a shipped one. Its parameters may be
+    followed by others in brackets, which take their place: `marginal-cost@FILE(w_q=0.1)`. `PolicyText.read` says
+    how values and file names are written.
 
     Raises:
-        ValueError: the text does not read like that, or what `make` raises.
+        ValueError: the text does not read like that, the file is unreadable or of another policy, or what `make`
+            raises.
     """
-    match = re.fullmatch(r"\s*([a-z][a-z0-9-]*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
-    if match is None:
-        raise ValueError(
-            f"policy is {text!r}; it must read like least-loaded or marginal-cost(w_q=0.1, sample=2)"
-        )
-    name, inside = match.groups()
-    params: dict[str, Any] = {}
-    for part in _split(inside or ""):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (key and equals and value):
-            raise ValueError(f"{name}: {part.strip()!r} is no parameter; it must read like name=value")
-        if key in params:
-            raise ValueError(f"{name}: {key} is given twice; each parameter may be given once")
-        params[key] = _value(value)
-    return make(name, **params)
+    wanted = PolicyText.read(text)
+    if wanted.file is None:
+        return make(wanted.name, **wanted.params)
+    policy_class(wanted.name)  # An unknown policy has no files; the sentence should say the former.
+    stored = policy_file.load(wanted.name, wanted.file)
+    try:
+        policy = make(wanted.name, **stored.params)
+    except ValueError as error:
+        raise ValueError(f"{wanted.file}: {error}") from None
+    origin = Origin(wanted.file, policy.params)
+    if wanted.params:
+        policy = make(wanted.name, **{**policy.params, **wanted.params})
+    policy.origin = origin
+    return policy
 
 
 def describe(name: str) -> str:
@@ -159,21 +162,6 @@ def _loaded(point: EntryPoint) -> type[Policy]:
         raise ValueError(f"policy {point.name!r}: {point.value} is no Policy class with that name")
     _classes[point.name] = found
     return found
-
-
-def _split(inside: str) -> list[str]:
-    """Parts between commas that stand in no bracket and no quotes."""
-    parts = re.findall(r'(?:"[^"]*"|\[[^\]]*\]|\{[^}]*\}|[^,])+', inside)
-    return [part for part in parts if part.strip()]
-
-
-def _value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text.lower() == "true" if text.lower() in ("true", "false") else text.strip("'")
 
 
 def _allowed(field: dict[str, Any]) -> str:

@@ -44,11 +44,16 @@ class Dimension:
         return self.name if self.key is None else f"{self.name}[{self.key}]"
 
     def value(self, place: float) -> float:
-        """The value at a place between 0 (low) and 1 (high); places beyond are cut off."""
+        """The value at a place between 0 (low) and 1 (high); places beyond are cut off.
+
+        It is rounded to six digits, so that what was tried is what can be read and copied.
+        """
         x = min(max(place, 0.0), 1.0)
         if self.scale == "log":
-            return float(np.exp(np.log(self.low) + x * (np.log(self.high) - np.log(self.low))))
-        return self.low + x * (self.high - self.low)
+            value = float(np.exp(np.log(self.low) + x * (np.log(self.high) - np.log(self.low))))
+        else:
+            value = self.low + x * (self.high - self.low)
+        return min(max(float(f"{value:.6g}"), self.low), self.high)
 
     def place(self, value: float) -> float:
         """The inverse of `value`."""

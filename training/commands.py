@@ -1,63 +1,37 @@
-"""`disaggroute evaluate` and `disaggroute saturate`."""
+"""`disaggroute evaluate`, `disaggroute report` and `disaggroute saturate`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .scenario_options import (
+    ClusterFile,
+    Duration,
+    Format,
+    PredictorName,
+    ProfileName,
+    Rate,
+    Scale,
+    Targets,
+    TightShare,
+    Topology,
+    Warmup,
+    WorkerCount,
+    Workload,
+    saturate_aloud,
+    say,
+    scenario_of,
+    seed_count,
+    with_rate,
+)
+
 if TYPE_CHECKING:
-    from ..envs.scenario import Scenario
     from .results import Results
-    from .saturation import Saturation
 
 BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
-
-Workload = Annotated[
-    str,
-    typer.Argument(
-        metavar="[WORKLOAD_OR_TRACE]",
-        help="Workload family (`disaggroute list workloads`), its YAML file, or a trace file.",
-    ),
-]
-Topology = Annotated[
-    str | None,
-    typer.Option(help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: 2P4D."),
-]
-ClusterFile = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology.",
-    ),
-]
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", help="Profile of every instance of --topology. Default: the workload's."),
-]
-Duration = Annotated[
-    float | None,
-    typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace."),
-]
-Warmup = Annotated[float, typer.Option(help="Seconds before the window, routed alike but not measured.")]
-PredictorName = Annotated[str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")]
-Targets = Annotated[
-    str | None,
-    typer.Option(
-        help="SLO targets: fixed (the profile's), or relative to each request alone. Default: the workload's."
-    ),
-]
-Format = Annotated[str | None, typer.Option("--format", help="Format of a trace file. Default: detected.")]
-TightShare = Annotated[
-    float | None, typer.Option(help="Share of tight requests of a trace file. Default: the file's, else 0.5.")
-]
-Scale = Annotated[
-    float,
-    typer.Option(help="Factor on all times the router believes in; 0.135 is the study's uncalibrated one."),
-]
-WorkerCount = Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")]
-
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module to an app."""
@@ -72,12 +46,7 @@ def evaluate(
     topology: Topology = None,
     cluster: ClusterFile = None,
     profile: ProfileName = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            help="Requests per second. Default: a trace file's own, else the saturation rate, stored or searched for."
-        ),
-    ] = None,
+    rate: Rate = None,
     seeds: Annotated[int | None, typer.Option(help="Traces per policy. Default: 5; a trace file has 1.")] = None,
     first_seed: Annotated[
         int | None, typer.Option(help="First seed. Default: 10000 (validation), 30000 with --claim.")
@@ -122,7 +91,7 @@ def evaluate(
     from .results import read_results
     from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
 
-    scenario = _scenario(
+    scenario = scenario_of(
         workload=workload,
         format=trace_format,
         topology=topology,
@@ -137,10 +106,10 @@ def evaluate(
         constants_scale=constants_scale,
     )
     first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
-    count = seeds if seeds is not None else _seed_count(scenario, CLAIM_SEEDS if claim else 5)
+    count = seeds if seeds is not None else seed_count(scenario, CLAIM_SEEDS if claim else 5)
     chosen = seeds_from(first, count)
     labels = check_evaluation(scenario, split_policies(policies), chosen, records=records, workers=workers, claim=claim)
-    scenario = _with_rate(scenario, workers)
+    scenario = with_rate(scenario, workers)
     report = Setting.of(scenario).traffic.report(scenario.rate)
     if report:
         typer.echo(report, err=True)
@@ -156,7 +125,7 @@ def evaluate(
                 claim=claim,
                 log=claim_log,
                 on_run=tell,
-                say=_say,
+                say=say,
             )
     except KeyboardInterrupt:
         typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
@@ -205,7 +174,7 @@ def saturate(
     """  # noqa: D301
     from .seeds import seeds_from
 
-    scenario = _scenario(
+    scenario = scenario_of(
         workload=workload,
         format=trace_format,
         topology=topology,
@@ -218,57 +187,9 @@ def saturate(
         targets=targets,
         tight_share=tight_share,
     )
-    count = seeds if seeds is not None else _seed_count(scenario, 5)
-    found = _saturate(scenario, workers, target=target, policy=policy, seeds=seeds_from(first_seed, count))
+    count = seeds if seeds is not None else seed_count(scenario, 5)
+    found = saturate_aloud(scenario, workers, target=target, policy=policy, seeds=seeds_from(first_seed, count))
     typer.echo(f"{found.rate:g}")
-
-
-def _scenario(**values: Any) -> Scenario:
-    from ..envs.scenario import Scenario
-
-    return Scenario.make(**values)
-
-
-def _seed_count(scenario: Scenario, otherwise: int) -> int:
-    from ..envs.setting import Setting
-
-    return 1 if Setting.of(scenario).traffic.single else otherwise
-
-
-def _with_rate(scenario: Scenario, workers: int | None) -> Scenario:
-    """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
-    from ..envs.setting import Setting
-
-    setting = Setting.of(scenario)
-    if scenario.rate is not None or setting.traffic.own_rate is not None:
-        return scenario
-    stored = setting.stored_rate
-    if stored is not None:
-        return scenario.at_rate(stored)
-    return scenario.at_rate(_saturate(scenario, workers).rate)
-
-
-def _saturate(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
-    from .saturation import Probe
-    from .saturation import saturate as search
-
-    def tell(probe: Probe) -> None:
-        typer.echo(
-            f"{probe.rate:g} requests/s: goodput {probe.goodput:.4f}, {probe.share:.4f} of the ceiling",
-            err=True,
-        )
-
-    found = search(scenario, workers=workers, on_probe=tell, say=_say, **options)
-    typer.echo(
-        f"{found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g} requests/s "
-        f"(target {found.target:g})",
-        err=True,
-    )
-    return found
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _show(results: Results, figures: bool) -> None:

@@ -16,6 +16,7 @@ from ..envs.records import SCHEMA_VERSION
 from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
 from ..policies import registry
+from ..policies.policy_text import split_at_commas
 from .compilation import compile_all
 from .description import command, describe
 from .held_out import DEFAULT_LOG, log_claim
@@ -41,6 +42,7 @@ class Task:
 
     scenario: Scenario
     label: str
+    policy_hash: object
     seed: int
     folder: ResultsFolder
     records: bool
@@ -77,7 +79,7 @@ def evaluate(
     *,
     out: Path | None = None,
     records: Records = "first",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     claim: bool = False,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
@@ -94,7 +96,7 @@ def evaluate(
         seeds: one trace each.
         out: results folder; by default `default_folder(setting)`.
         records: of which runs to keep the records: of the first seed, of all, of none.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or workers that are to be used and kept.
         claim: whether the evaluation is to carry a claim (held-out seeds, and a line in the log).
         log: where the line goes.
         on_run: told after each run.
@@ -114,13 +116,15 @@ def evaluate(
     again = command(scenario, labels, seeds, records=records, claim=claim)
     write_asked(folder, again, {label: policy_card(label) for label in labels}, seeds)
     done: dict[tuple[str, int], Run] = {}
+    cards = {label: policy_card(label) for label in labels}
     tasks = []
     for seed in seeds:
         for label in labels:
             keep = records == "all" or (records == "first" and seed == seeds[0])
-            run = folder.read(policy_card(label), seed, records=keep)
+            card = cards[label]
+            run = folder.read(card, seed, records=keep)
             if run is None:
-                tasks.append(Task(scenario, label, seed, folder, keep))
+                tasks.append(Task(scenario, label, card["hash"], seed, folder, keep))
             else:
                 done[label, seed] = run
     total = len(seeds) * len(labels)
@@ -145,11 +149,11 @@ def _run(
     tasks: list[Task],
     done: dict[tuple[str, int], Run],
     folder: ResultsFolder,
-    workers: int | None,
+    workers: int | Workers | None,
     tell: Callable[[], None],
 ) -> None:
     written = time.monotonic()
-    with Workers(workers) as pool:
+    with Workers.of(workers) as pool:
         for run in pool.run(run_task, tasks):
             done[run.label, run.seed] = run
             tell()
@@ -163,8 +167,12 @@ def run_task(task: Task) -> Run:
     """Does one run and stores it (in a worker process).
 
     Raises:
+        ValueError: the policy's file changed since the evaluation began.
         OSError: the results cannot be written.
     """
+    card = policy_card(task.label)
+    if card["hash"] != task.policy_hash:
+        raise ValueError(f"{task.label}: the policy file changed during the evaluation; start it again")
     setting = Setting.of(task.scenario)
     prepared = setting.prepare(task.seed)
     policy = registry.parse(task.label)
@@ -173,7 +181,7 @@ def run_task(task: Task) -> Run:
         schema_version=RESULTS_SCHEMA,
         experiment=task.folder.key,
         label=task.label,
-        policy=policy_card(task.label),
+        policy=card,
         seed=task.seed,
         summary=summary_of(result.records, prepared, setting),
     )
@@ -204,7 +212,7 @@ def check_evaluation(
     seeds: range,
     *,
     records: str = "first",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     claim: bool = False,
 ) -> tuple[str, ...]:
     """Checks what can be checked before a rate is known.
@@ -275,5 +283,5 @@ def configuration(setting: Setting) -> dict[str, Any]:
 
 
 def split_policies(text: str) -> list[str]:
-    """Policies of a comma-separated list; commas inside brackets belong to parameters."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    """Policies of a comma-separated list; commas inside brackets and quotes belong to parameters and file names."""
+    return split_at_commas(text)

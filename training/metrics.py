@@ -6,7 +6,7 @@ rejected has missed its targets and has an infinite delay. So no denominator dep
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from ..envs.records import FAILED, FINISHED, REJECTED
 from ..envs.trace import SLO_CLASSES, Trace
 from ..envs.window import Window
 from .summary import SEGMENT_S, Balance, Quantiles, Share, Summary
+
+if TYPE_CHECKING:
+    from ..envs.setting import Prepared
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -47,6 +50,16 @@ def met_targets(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> B
     smooth = (gaps == 0) | (span <= gaps * trace.tpot_target * quarters // 4)
     met: Bools = finished & in_time & smooth
     return met
+
+
+def goodput(records: npt.NDArray[Any], prepared: Prepared) -> float:
+    """Share of the requests in the measurement window that met both targets; the summary's, and nothing else.
+
+    Args:
+        records: (N,) of dtype RECORD, row i is request i of the trace.
+        prepared: the trace and its window.
+    """
+    return float(met_targets(records, prepared.trace)[prepared.window.holds(prepared.trace)].mean())
 
 
 def inter_token_p99(records: npt.NDArray[Any], trace: Trace) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -20,16 +19,18 @@ def register(app: typer.Typer) -> None:
 def list_names(
     what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.")],
 ) -> None:
-    """List the names that other commands take; on a terminal with a line about each."""
+    """List the names that other commands take; on a terminal with a line about each.
+
+    Among the policies are those with the parameters of a file that ships with the package, as NAME@FILE.
+    """
     from ..envs import catalog
 
     if what not in LISTS:
         raise ValueError(catalog.unknown("list", what, LISTS))
     if what == "configs":
         for kind in catalog.KINDS:
-            with suppress(FileNotFoundError):  # A kind of which nothing ships.
-                for name in catalog.names(kind):
-                    typer.echo(f"{kind}/{name}")
+            for name in catalog.names(kind):
+                typer.echo(f"{kind}/{name}")
         return
     names = _names(what)
     if what == "predictors" or not sys.stdout.isatty():
@@ -53,6 +54,14 @@ def explain(
 
     chosen = registry.parse(policy)
     typer.echo(registry.describe(chosen.name))
+    # Which parameters there are may depend on the pools; their names do not.
+    tunable = dict.fromkeys(dimension.name for dimension in chosen.search_space(2, 4))
+    if tunable:
+        typer.echo(f"\n`disaggroute tune` chooses {', '.join(tunable)}.")
+    if chosen.origin is not None:
+        typer.echo(f"\nParameters of {chosen}:")
+        for key, value in chosen.params.items():
+            typer.echo(f"  {key} = {'none' if value is None else value}")
     typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
 
 
@@ -60,20 +69,25 @@ def _about(what: str, name: str) -> str:
     """What a name stands for, in one sentence."""
     from ..envs import profiles
     from ..envs.workloads.config import load
-    from ..policies import registry
+    from ..policies import policy_file, registry
 
     if what == "profiles":
         profile = profiles.load(name)
         return f"{profile.model} on {profile.tensor_parallel} × {profile.gpu}"
     if what == "workloads":
         return load(name).notes
+    policy, _, file = name.partition("@")
+    if file:
+        return f"Parameters for {policy_file.load(policy, file).provenance.get('scenario', 'an unnamed scenario')}"
     return registry.describe(name).splitlines()[2]
 
 
 def _names(what: str) -> tuple[str, ...]:
     from ..envs import predictors, profiles, workloads
-    from ..policies import registry
+    from ..policies import policy_file, registry
 
-    modules: dict[str, Any] = {"policies": registry, "workloads": workloads}
-    modules |= {"profiles": profiles, "predictors": predictors}
+    if what == "policies":
+        files = {name: policy_file.shipped(name) for name in registry.names()}
+        return tuple(text for name in files for text in (name, *(f"{name}@{file}" for file in files[name])))
+    modules: dict[str, Any] = {"workloads": workloads, "profiles": profiles, "predictors": predictors}
     return tuple(modules[what].names())

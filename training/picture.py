@@ -7,12 +7,13 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .policy_style import Style
-from .runs import RESULTS_SCHEMA
+from .runs import RESULTS_SCHEMA, write_atomically
 from .table import wrap_label
 
 if TYPE_CHECKING:
@@ -96,6 +97,15 @@ def png_bytes(figure: Figure) -> bytes:
     chosen = small if float((error > _VISIBLE).mean()) < _TOLERATED else image
     chosen.save(content, "png", pnginfo=notes, dpi=(DPI, DPI))
     return content.getvalue()
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Writes a figure; the same figure gives the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_atomically(path, png_bytes(figure))
 
 
 _VISIBLE, _TOLERATED = 16, 1e-3

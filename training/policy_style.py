@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from ..policies.policy_text import policy_name
 
 VERMILLION, SKY, GREEN, PURPLE = "#D55E00", "#56B4E9", "#009E73", "#CC79A7"
 ORANGE, BLUE, BLACK = "#E69F00", "#0072B2", "#000000"
@@ -58,11 +59,6 @@ class Style:
     def line(self) -> tuple[float, tuple[float, ...]] | None:
         """The line style in matplotlib's form; None is a solid line."""
         return (0.0, self.dashes) if self.dashes else None
-
-
-def policy_name(label: str) -> str:
-    """The name in a label such as `marginal-cost(w_q=0.1)` or `linear@tuned.yaml`."""
-    return re.split(r"[@(]", label, maxsplit=1)[0].strip()
 
 
 def policy_colour(label: str) -> str:

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def run_progress(description: str) -> Iterator[OnRun]:
+def run_progress(description: str, unit: str = "runs") -> Iterator[OnRun]:
     """A bar that counts runs, drawn from the first word on.
+
+    Args:
+        description: what is going on.
+        unit: what is counted, in the plural.
 
     Yields:
         What to tell it: runs done, runs in all.
@@ -24,7 +28,7 @@ def run_progress(description: str) -> Iterator[OnRun]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("runs, left"),
+        TextColumn(f"{unit}, left"),
         TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=Console(stderr=True))

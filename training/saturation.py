@@ -15,7 +15,7 @@ from ..envs.scenario import Scenario
 from ..envs.setting import Setting
 from ..policies import registry
 from .compilation import compile_all
-from .metrics import met_targets
+from .metrics import goodput
 from .seeds import SATURATION, refuse_held_out
 from .workers import Workers
 
@@ -182,9 +182,7 @@ def probe_seed(task: ProbeTask) -> tuple[float, float]:
     setting = Setting.of(task.scenario)
     prepared = setting.prepare(task.seed)
     result = setting.simulate(prepared, registry.parse(task.policy), task.seed)
-    inside = prepared.window.holds(prepared.trace)
-    met = met_targets(result.records, prepared.trace)[inside]
-    return float(met.mean()), prepared.ceiling
+    return goodput(result.records, prepared), prepared.ceiling
 
 
 def _probe(scenario: Scenario, policy: str, seeds: range, pool: Workers) -> Probe:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
@@ -21,15 +22,17 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_workers(workers: int | None) -> int:
+def check_workers(workers: int | Workers | None) -> int:
     """The number of processes to start.
 
     Args:
-        workers: how many, or None for one per core.
+        workers: how many, or None for one per core; or processes that there are.
 
     Raises:
         ValueError: below 1.
     """
+    if isinstance(workers, Workers):
+        return workers.count
     if workers is None:
         return core_count()
     if workers < 1:
@@ -56,6 +59,15 @@ class Workers:
         self.count = check_workers(count)
         self._pool: ProcessPoolExecutor | None = None
         self._others: set[BaseProcess] = set()
+
+    @staticmethod
+    def of(workers: int | Workers | None) -> AbstractContextManager[Workers]:
+        """As many workers as named, ended when the context is left; or those given, which go on after it.
+
+        Raises:
+            ValueError: the count is below 1.
+        """
+        return nullcontext(workers) if isinstance(workers, Workers) else Workers(workers)
 
     def __enter__(self) -> Workers:
         """Starts nothing yet."""

@@ -27,6 +27,22 @@ def test_every_shipped_file_is_listed_and_read(kind: str) -> None:
         assert catalog.read(kind, name)["name"] == name
 
 
+def test_a_file_in_a_folder_of_its_own_has_the_folder_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "one.yaml").write_text("name: one\n")
+    (tmp_path / "two.yaml").write_text("name: two\n")
+    monkeypatch.setattr(catalog, "_folder", lambda _: tmp_path)
+    assert catalog.names("policies") == ("inner/one", "two")
+    assert catalog.read("policies", "inner/one") == {"name": "one"}
+
+
+def test_a_kind_of_which_nothing_ships_has_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_folder", lambda _: tmp_path / "missing")
+    assert catalog.names("training") == ()
+
+
 def test_an_unknown_name_is_answered_with_the_nearest_ones() -> None:
     with pytest.raises(ValueError, match=r"unknown profile 'a40-qwen2\.5-7b'; nearest: a40-qwen2\.5-3b"):
         catalog.read("profiles", "a40-qwen2.5-7b")

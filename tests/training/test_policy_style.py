@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from disaggroute.policies import registry
-from disaggroute.training.policy_style import COLOURS, PALETTE, policy_colour, policy_name, policy_styles
+from disaggroute.training.policy_style import COLOURS, PALETTE, policy_colour, policy_styles
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,6 @@ from disaggroute.training.policy_style import COLOURS, PALETTE, policy_colour, p
     ["marginal-cost", "marginal-cost(w_q=0.1, sample=2)", "marginal-cost@tuned", "marginal-cost@a/b.yaml(w_q=1)"],
 )
 def test_a_policy_has_one_name_and_one_colour_whatever_its_parameters_or_file(label: str) -> None:
-    assert policy_name(label) == "marginal-cost"
     assert policy_colour(label) == policy_colour("marginal-cost")
 
 

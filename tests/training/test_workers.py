@@ -22,6 +22,22 @@ def test_two_workers_do_the_same_tasks_elsewhere() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_workers_that_are_given_go_on_after_their_use() -> None:
+    with Workers(2) as workers:
+        with Workers.of(workers) as same:
+            assert same is workers and check_workers(same) == 2
+            assert sorted(same.run(abs, [-2, -1])) == [1, 2]
+        assert multiprocessing.active_children()
+        assert sorted(workers.run(abs, [-4, -3])) == [3, 4]
+    assert not multiprocessing.active_children()
+
+
+def test_workers_that_are_only_counted_end_with_their_use() -> None:
+    with Workers.of(2) as workers:
+        assert sorted(workers.run(abs, [-2, -1])) == [1, 2]
+    assert not multiprocessing.active_children()
+
+
 def test_the_error_of_a_task_reaches_the_caller_and_ends_the_workers() -> None:
     with pytest.raises(ValueError, match="invalid literal"), Workers(2) as workers:
         list(workers.run(int, ["1", "x", "2"]))

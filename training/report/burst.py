@@ -18,6 +18,9 @@ Ints = npt.NDArray[np.int64]
 BURST_S = 60.0
 """Length of what a timeline shows, seconds."""
 
+MOST_POLICIES = 4
+"""Policies that a timeline has room for."""
+
 STEP_S = 1.0
 """Grid on which a burst may start, seconds."""
 
@@ -96,7 +99,7 @@ def split_misses(run: StoredRecords, which: Bools) -> Misses:
     return Misses(before, missed & ~before)
 
 
-def choose_policies(goodput: Mapping[str, float], baseline: str, most: int = 4) -> tuple[str, ...]:
+def choose_policies(goodput: Mapping[str, float], baseline: str, most: int = MOST_POLICIES) -> tuple[str, ...]:
     """At most so many policies, in their order: the baseline, the best, the worst, then the first of the others.
 
     Args:

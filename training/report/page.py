@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..description import seeds_in_words
 from ..table import number, what_counts
+from .burst import MOST_POLICIES
 from .delays import target_words
 from .figures import FIGURES, FigureKind
 from .material import Material
@@ -117,6 +118,11 @@ def page_remarks(material: Material) -> list[str]:
         said.append("It was evaluated from Python, with what the command line does not take.")
     if results.missing:
         said.append(f"{results.missing}.")
+    if len(material.records) > MOST_POLICIES:
+        said.append(
+            f"The cluster under a burst is shown for {MOST_POLICIES} policies: the baseline, the best and the worst of "
+            "the first seed, and the first of the others."
+        )
     without = [label for label in material.labels if label not in material.records]
     if without:
         whom = "no policy" if len(without) == len(material.labels) else f"not of {', '.join(without)}"

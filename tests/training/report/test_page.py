@@ -134,6 +134,13 @@ def test_a_policy_without_records_and_runs_that_are_missing_are_named(material: 
     assert "6 of 8 runs are shown: the evaluation has not finished." in said
 
 
+def test_with_more_policies_than_a_timeline_has_room_for_the_page_says_which_it_shows(material: Material) -> None:
+    some = material.records["round-robin"]
+    many = replace(material, records={f"policy-{k}": some for k in range(5)})
+    assert any("is shown for 4 policies" in text for text in page_remarks(many))
+    assert not any("is shown for" in text for text in page_remarks(material))
+
+
 def test_what_was_evaluated_from_python_has_no_command_and_says_so(material: Material) -> None:
     description = material.results.description.model_copy(update={"observability": "full", "constants_scale": 0.135})
     results = replace(material.results, command="", description=description)

@@ -1,0 +1,117 @@
+"""Options that describe a scenario, alike for all commands, and what is made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..envs.scenario import Scenario
+    from .saturation import Saturation
+
+Workload = Annotated[
+    str,
+    typer.Argument(
+        metavar="[WORKLOAD_OR_TRACE]",
+        help="Workload family (`disaggroute list workloads`), its YAML file, or a trace file.",
+    ),
+]
+Topology = Annotated[
+    str | None,
+    typer.Option(help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: 2P4D."),
+]
+ClusterFile = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology.",
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", help="Profile of every instance of --topology. Default: the workload's."),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        help="Requests per second. Default: a trace file's own, else the saturation rate, stored or searched for."
+    ),
+]
+Duration = Annotated[
+    float | None,
+    typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace."),
+]
+Warmup = Annotated[float, typer.Option(help="Seconds before the window, routed alike but not measured.")]
+PredictorName = Annotated[str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")]
+Targets = Annotated[
+    str | None,
+    typer.Option(
+        help="SLO targets: fixed (the profile's), or relative to each request alone. Default: the workload's."
+    ),
+]
+Format = Annotated[str | None, typer.Option("--format", help="Format of a trace file. Default: detected.")]
+TightShare = Annotated[
+    float | None, typer.Option(help="Share of tight requests of a trace file. Default: the file's, else 0.5.")
+]
+Scale = Annotated[
+    float,
+    typer.Option(help="Factor on all times the router believes in; 0.135 is the study's uncalibrated one."),
+]
+WorkerCount = Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")]
+
+
+def scenario_of(**values: Any) -> Scenario:
+    """The scenario that the options describe.
+
+    Raises:
+        ValueError: names the option, its value and what is allowed.
+    """
+    from ..envs.scenario import Scenario
+
+    return Scenario.make(**values)
+
+
+def seed_count(scenario: Scenario, otherwise: int) -> int:
+    """How many seeds a scenario gets unless told: one for a trace file."""
+    from ..envs.setting import Setting
+
+    return 1 if Setting.of(scenario).traffic.single else otherwise
+
+
+def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
+    """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
+    from ..envs.setting import Setting
+
+    setting = Setting.of(scenario)
+    if scenario.rate is not None or setting.traffic.own_rate is not None:
+        return scenario
+    stored = setting.stored_rate
+    if stored is not None:
+        return scenario.at_rate(stored)
+    return scenario.at_rate(saturate_aloud(scenario, workers).rate)
+
+
+def saturate_aloud(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
+    """Searches for the saturation rate and tells every step on the standard error."""
+    from .saturation import Probe
+    from .saturation import saturate as search
+
+    def tell(probe: Probe) -> None:
+        typer.echo(
+            f"{probe.rate:g} requests/s: goodput {probe.goodput:.4f}, {probe.share:.4f} of the ceiling",
+            err=True,
+        )
+
+    found = search(scenario, workers=workers, on_probe=tell, say=say, **options)
+    typer.echo(
+        f"{found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g} requests/s "
+        f"(target {found.target:g})",
+        err=True,
+    )
+    return found
+
+
+def say(text: str) -> None:
+    """A line on the standard error."""
+    typer.echo(text, err=True)
