@@ -1,15 +1,17 @@
 """The catalog: where named YAML configurations are found, read and checked.
 
-Names come from the package's `configs/KIND/NAME.yaml` and from files that other packages
-register; a path to a YAML file is accepted wherever a name is. A file in a folder of its own has
-the folder in its name: `marginal-cost/mixed-bursty-a40`.
+Names come from this package's `configs/KIND/NAME.yaml`, from installed packages that bring files of their own, and
+from files that a program registers; a path to a YAML file is accepted wherever a name is. A file in
+a folder of its own has the folder in its name: `marginal-cost/mixed-bursty-a40`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training")
 """Folders of `configs/`."""
+
+ENTRY_POINTS = "disaggroute."
+"""Start of the groups of entry points by which other packages bring files of a kind.
+
+`anything = "package.folder"` in the group `disaggroute.workloads` brings every `NAME.yaml` in that folder.
+"""
 
 _registered: dict[tuple[str, str], Path] = {}
 
@@ -43,7 +51,8 @@ def names(kind: str) -> tuple[str, ...]:
     Raises:
         ValueError: the kind is unknown.
     """
-    return tuple(sorted({*_files(_folder(kind)), *(name for k, name in _registered if k == kind)}))
+    others = {name for k, name in _registered if k == kind} | _brought(kind)[0].keys()
+    return tuple(sorted({*_files(_folder(kind)), *others}))
 
 
 def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
@@ -54,20 +63,13 @@ def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
         name_or_path: a name from `names(kind)`, or a path that ends in .yaml or .yml.
 
     Raises:
-        ValueError: unknown name (the message gives the nearest ones), missing file, bad YAML, or
-            a document that is not a mapping.
+        ValueError: unknown name (the message gives the nearest ones) or one that two packages bring, missing
+            file, bad YAML, or a document that is not a mapping.
     """
     import yaml
 
     text = str(name_or_path)
-    if text.endswith((".yaml", ".yml")):
-        source: Path | Traversable = Path(text)
-    elif (kind, text) in _registered:
-        source = _registered[kind, text]
-    else:
-        source = _folder(kind) / f"{text}.yaml"
-        if text not in names(kind):
-            raise ValueError(unknown(kind.removesuffix("s"), text, names(kind)) + "; a path ends in .yaml")
+    source = Path(text) if text.endswith((".yaml", ".yml")) else _source(kind, text)
     try:
         content = source.read_text(encoding="utf-8")
     except OSError as error:
@@ -125,6 +127,39 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
         both = isinstance(value, Mapping) and isinstance(old, Mapping)
         merged[key] = merge(old, value) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def _source(kind: str, name: str) -> Path | Traversable:
+    """The file of a name. What ships cannot be replaced: its names mean the same everywhere."""
+    if name in _files(_folder(kind)):
+        return _folder(kind) / f"{name}.yaml"
+    if (kind, name) in _registered:
+        return _registered[kind, name]
+    brought, complaints = _brought(kind)
+    if name not in brought:
+        sentence = unknown(kind.removesuffix("s"), name, names(kind)) + "; a path ends in .yaml"
+        raise ValueError("; ".join([sentence, *complaints]))
+    if len(brought[name]) > 1:
+        places = " and ".join(str(file) for file in brought[name])
+        raise ValueError(f"{kind}: the name {name!r} is brought by several packages; give the path: {places}")
+    return brought[name][0]
+
+
+@cache
+def _brought(kind: str) -> tuple[dict[str, list[Traversable]], list[str]]:
+    """Files of other packages by name, and a sentence for each package that cannot be read."""
+    found: dict[str, list[Traversable]] = {}
+    complaints: list[str] = []
+    if kind == "policies":  # That group brings classes.
+        return found, complaints
+    for point in sorted(entry_points(group=ENTRY_POINTS + kind), key=lambda point: (point.name, point.value)):
+        try:
+            folder = resources.files(point.value)
+            for name in sorted(_files(folder)):
+                found.setdefault(name, []).append(folder / f"{name}.yaml")
+        except (ImportError, TypeError, OSError) as error:
+            complaints.append(f"the package {point.value} of the entry point {point.name!r} cannot be read ({error})")
+    return found, complaints
 
 
 def _folder(kind: str) -> Traversable:

@@ -22,6 +22,7 @@ from .simulator import stepping as W
 from .simulator.loop import DECIDE
 
 if TYPE_CHECKING:
+    from .screen import Screen
     from .simulator import Simulator
 
 Observation = dict[str, npt.NDArray[np.float32]]
@@ -92,7 +93,7 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
     ## Arguments
 
     ```python
-    gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
+    gym.make("DisaggRoute-v0", config="mixed-bursty", topology="2P6D", reward="latency")
     ```
 
     `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;
@@ -137,8 +138,10 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         self._begun = False
         self._awaits = False
         self._spec: EnvSpec | None = None
-        self._picture: Any = None
+        self._screen: Screen | None = None
         self._action: tuple[int, int] | None = None
+        self._return = 0.0
+        self._warned = False
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -174,7 +177,7 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         self._episodes.run()
         self._episodes.check_begun(0)
         self._begun = self._awaits = True
-        self._action = None
+        self._action, self._return = None, 0.0
         if self.render_mode == "human":
             self.render()
         return self._observation(), self._info()
@@ -206,6 +209,7 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         if terminated:
             info["outcome"] = episodes.totals(0)
         reward = episodes.reward_of(0)
+        self._return += reward
         if self.render_mode == "human":
             self.render()
         return self._observation(), reward, terminated, False, info
@@ -217,6 +221,52 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         if not episodes.aggregated:
             parts.insert(0, episodes.prefill_mask[0])
         return np.concatenate(parts).astype(np.bool_)
+
+    def render(self) -> Any:
+        """The cluster as it is: what `render_mode` asks for, or None without one.
+
+        Returns:
+            `ansi` a text, `rgb_array` an image of shape (H, W, 3), uint8; `human` None: it shows the image in a window,
+            or warns once that there is no display.
+
+        Raises:
+            ResetNeeded: before the first `reset`.
+        """
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode, as in gym.make('DisaggRoute-v0', render_mode='ansi')")
+            return None
+        if not self._begun:
+            raise ResetNeeded("no episode has begun; call reset() before render()")
+        from . import rendering
+        from .cluster_view import view_of
+
+        goodput = self._episodes.totals(0)["goodput"]
+        view = view_of(self.simulator, action=self._action, reward=self._return, goodput=goodput)
+        if self.render_mode == "ansi":
+            return rendering.ansi(view)
+        frame = rendering.rgb_array(view)
+        if self.render_mode == "rgb_array":
+            return frame
+        self._show(frame)
+        return None
+
+    def _show(self, frame: npt.NDArray[np.uint8]) -> None:
+        if self._screen is None:
+            from .screen import Screen
+
+            self._screen = Screen()
+        try:
+            self._screen.show(frame)
+        except RuntimeError as error:  # A long training should not die for want of a window.
+            if not self._warned:
+                gym.logger.warn(str(error))
+            self._warned = True
+
+    def close(self) -> None:
+        """Closes the window, if one is open."""
+        if self._screen is not None:
+            self._screen.close()
+            self._screen = None
 
     @property
     def simulator(self) -> Simulator:

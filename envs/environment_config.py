@@ -14,7 +14,7 @@ from .scenario import Scenario
 KIND = "environments"
 """Folder of `configs/` that holds the named ones."""
 
-DEFAULT = "mixed-bursty-a40"
+DEFAULT = "mixed-bursty"
 """The configuration that an environment has unless another is named."""
 
 

@@ -205,6 +205,15 @@ def names() -> tuple[str, ...]:
     return catalog.names("profiles")
 
 
+def register(name: str, path: str | Path) -> None:
+    """Adds a profile's YAML file under a name, for this process.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    catalog.register("profiles", name, path)
+
+
 def load(name_or_path: str | Path) -> Profile:
     """The profile of this name, or in this YAML file.
 

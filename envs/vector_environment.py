@@ -33,7 +33,7 @@ MODES = ", ".join(mode.value for mode in AutoresetMode)
 class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Many environments in one, each the same as a `DisaggRouteEnv`, bit for bit.
 
-    `gym.make_vec("DisaggRoute-v0", num_envs=256, config="mixed-bursty-a40")` makes one. Observations, actions and infos
+    `gym.make_vec("DisaggRoute-v0", num_envs=256, config="mixed-bursty")` makes one. Observations, actions and infos
     are those of `gymnasium.vector.SyncVectorEnv` over as many single environments.
 
     Args:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from disaggroute.envs import catalog
 from disaggroute.policies import registry
 
 ROOT = Path(__file__).parents[1]
@@ -33,11 +34,13 @@ SCRIPTS = [(str(page.relative_to(ROOT)), block) for page in PAGES for block in b
 
 @pytest.fixture
 def nothing_stays_registered() -> Iterator[None]:
-    """Takes back the policies that an example registers: other tests list all that there are."""
-    before = set(registry.names())
+    """Takes back the policies and files that an example registers: other tests list all that there are."""
+    before, files = set(registry.names()), dict(catalog._registered)
     yield
     for name in set(registry.names()) - before:
         del registry._classes[name]
+    catalog._registered.clear()
+    catalog._registered.update(files)
 
 
 @pytest.mark.parametrize(("page", "line"), lines("make"))
@@ -68,3 +71,13 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_pictures_of_the_workloads_can_be_drawn_again(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        command = [sys.executable, str(ROOT / "docs" / "img" / "workloads.py"), str(tmp_path / folder)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "MPLBACKEND": "Agg"})
+    for name in ("workload-lengths.png", "workload-arrivals.png"):
+        drawn = (tmp_path / "one" / name).read_bytes()
+        assert drawn == (tmp_path / "two" / name).read_bytes()
+        assert len(drawn) > 10_000 and (ROOT / "docs" / "img" / name).is_file()

@@ -71,6 +71,11 @@ class Evaluation:
         """Whether there is one recorded trace, whose interval comes from its own segments."""
         return self.setting.traffic.single
 
+    @property
+    def title(self) -> str:
+        """What was run, in one line."""
+        return describe(self.setting).title(self.seeds)
+
 
 def evaluate(
     scenario: Scenario,

@@ -15,7 +15,7 @@ from ..envs.cluster import PS_PER_S
 from ..envs.records import FAILED, FINISHED, REJECTED
 from ..envs.trace import SLO_CLASSES, Trace
 from ..envs.window import Window
-from .summary import SEGMENT_S, Balance, Quantiles, Share, Summary
+from .summary import SEGMENT_S, Balance, Misses, Quantiles, Share, Summary
 
 if TYPE_CHECKING:
     from ..envs.setting import Prepared
@@ -31,6 +31,21 @@ SCALE_QUARTERS = (2, 3, 4, 5, 6, 8, 10, 12)
 def met_targets(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> Bools:
     """Which requests met both targets, each multiplied by `quarters`/4.
 
+    Args:
+        records: (N,) of dtype RECORD, row i is request i of the trace.
+        trace: the trace.
+        quarters: scale of the targets in quarters.
+
+    Returns:
+        (N,) bool; failed and rejected requests are False.
+    """
+    in_time, smooth = met_each(records, trace, quarters)
+    return in_time & smooth
+
+
+def met_each(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> tuple[Bools, Bools]:
+    """Which requests met their TTFT target, and which their TPOT target, each multiplied by `quarters`/4.
+
     TTFT = first token − arrival; TPOT = (last − first)/(o − 1), and a one-token output meets any TPOT. Both
     are compared as integers: span ≤ (o − 1) · target.
 
@@ -40,16 +55,15 @@ def met_targets(records: npt.NDArray[Any], trace: Trace, quarters: int = 4) -> B
         quarters: scale of the targets in quarters.
 
     Returns:
-        (N,) bool; failed and rejected requests are False.
+        (N,) bool each; failed and rejected requests are False in both.
     """
     finished = records["status"] == FINISHED
     ttft = records["first_token"] - records["arrival"]
     span = records["last_token"] - records["first_token"]
     gaps = trace.output.astype(np.int64) - 1
-    in_time = ttft <= trace.ttft_target * quarters // 4
-    smooth = (gaps == 0) | (span <= gaps * trace.tpot_target * quarters // 4)
-    met: Bools = finished & in_time & smooth
-    return met
+    in_time: Bools = finished & (ttft <= trace.ttft_target * quarters // 4)
+    smooth: Bools = finished & ((gaps == 0) | (span <= gaps * trace.tpot_target * quarters // 4))
+    return in_time, smooth
 
 
 def goodput(records: npt.NDArray[Any], prepared: Prepared) -> float:
@@ -136,7 +150,8 @@ def summarise(
             f"{window.end / PS_PER_S:g} s; the measurement window needs at least one"
         )
     rows, part = records[inside], trace.select(inside)
-    met = met_targets(rows, part)
+    in_time, smooth = met_each(rows, part)
+    met = in_time & smooth
     finished = rows["status"] == FINISHED
     ttft = _seconds(rows["first_token"] - rows["arrival"], rows["first_token"] >= 0)
     e2e = _seconds(rows["last_token"] - rows["arrival"], finished)
@@ -153,6 +168,11 @@ def summarise(
         met=int(met.sum()),
         failed=int((rows["status"] == FAILED).sum()),
         rejected=int((rows["status"] == REJECTED).sum()),
+        missed=Misses(
+            ttft=int((smooth & ~in_time).sum()),
+            tpot=int((in_time & ~smooth).sum()),
+            both=int((~in_time & ~smooth).sum()),
+        ),
         ceiling=float(feasible[inside].mean()) if feasible is not None else float("nan"),
         by_class={name: _share(met, groups[name]) for name in SLO_CLASSES},
         by_family={name: _share(met, groups[name]) for name in part.families},

@@ -21,11 +21,11 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -74,11 +74,22 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written; the message is one sentence.
     """
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes its place when the block ends, and is not there if it ends with an error.
+
+    Raises:
+        OSError: the file cannot be written; the message is one sentence.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -87,10 +98,12 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise _sentence(error, path) from error
+        if isinstance(error, OSError):
+            raise _sentence(error, path) from error
+        raise
 
 
 def append_line(path: Path, line: str) -> None:

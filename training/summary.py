@@ -44,6 +44,20 @@ class Share(_Frozen):
         return self.met / self.requests if self.requests else float("nan")
 
 
+class Misses(_Frozen):
+    """Requests that missed a target.
+
+    Attributes:
+        ttft: those that missed their TTFT target alone.
+        tpot: those that missed their TPOT target alone.
+        both: those that missed both; failed and rejected requests are among them.
+    """
+
+    ttft: int
+    tpot: int
+    both: int
+
+
 class Balance(_Frozen):
     """How evenly a pool was used: 0 and 1 when every instance got the same.
 
@@ -68,6 +82,7 @@ class Summary(_Frozen):
         met: those that met both targets.
         failed: those that failed.
         rejected: those that were rejected.
+        missed: those that missed a target, by target.
         ceiling: share that meets both targets alone on the empty cluster (NaN when not given).
         by_class: met and requests per SLO class.
         by_family: met and requests per workload family.
@@ -93,6 +108,7 @@ class Summary(_Frozen):
     met: int
     failed: int
     rejected: int
+    missed: Misses
     ceiling: float
     by_class: dict[str, Share]
     by_family: dict[str, Share]
@@ -122,6 +138,7 @@ class Summary(_Frozen):
         """One flat row for summary.csv; column names end in their unit."""
         row: dict[str, float] = {"requests": self.requests, "met": self.met}
         row |= {"failed": self.failed, "rejected": self.rejected}
+        row |= {f"missed_{name}": count for name, count in self.missed}
         row |= {"goodput": self.goodput, "ceiling": self.ceiling}
         row |= {f"goodput_{name}": share.goodput for name, share in self.by_class.items()}
         row |= {f"goodput_{name}": share.goodput for name, share in self.by_family.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.table import Table
 
 from .comparison import Comparison
 from .statistics import Estimate
+
+if TYPE_CHECKING:
+    from .scenario_choice import Choice
 
 NARROWEST = 80
 """Columns that the tables need when policies are wrapped."""
@@ -131,6 +135,27 @@ def number(value: float, digits: int) -> str:
     if math.isnan(value):
         return "–"
     return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+def choice_table(choice: Choice, width: int = NARROWEST) -> Table:
+    """Goodput, the gain on round robin in points, and the shares of requests that missed which target.
+
+    Args:
+        choice: what a check of a scenario found.
+        width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
+    """
+    baseline = wrapped(choice.comparison.baseline)
+    columns = ("goodput", f"points to\n{baseline}", "missed\nTTFT %", "missed\nTPOT %", "missed\nboth %")
+    table = _table(columns)
+    for line in choice.comparison.lines:
+        missed = choice.misses[line.label]
+        table.add_row(
+            wrapped(line.label, width),
+            f"{line.goodput.mean:.3f}",
+            points(line.difference),
+            *(number(100 * share, 1) for share in (missed.ttft, missed.tpot, missed.both)),
+        )
+    return table
 
 
 def _table(columns: tuple[str, ...]) -> Table:

@@ -142,11 +142,14 @@ def _provenance(search: Search, chosen: Finalist, comparison: Comparison, valida
     longer = Setting.of(plan.validation_scenario)
     rate = plan.scenario.rate or setting.traffic.own_rate
     first, last = comparison.lines[0], comparison.lines[-1]
+    scenario = f"{setting.traffic.name} on {setting.cluster.name} at {rate:.6g} requests/s, "
+    scenario += f"predictor {plan.scenario.predictor}"
+    if plan.scenario.observability != "router":
+        scenario += f", {plan.scenario.observability} observability"
     return {
         "command": plan.command(),
         "version": __version__,
-        "scenario": f"{setting.traffic.name} on {setting.cluster.name} at {rate:.6g} requests/s, "
-        f"predictor {plan.scenario.predictor}",
+        "scenario": scenario,
         "search": {
             "optimiser": f"CMA-ES, cma {library().__version__}",
             "restarts": plan.restarts,

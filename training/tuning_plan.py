@@ -44,7 +44,7 @@ OPTIONS = {
     "constants_scale": "--constants-scale",
     "tight_share": "--tight-share",
 }
-"""Fields of a scenario, and the options that set them."""
+"""Fields of a scenario, and the options that set them; `observability` is set in Python alone."""
 
 
 @dataclass(frozen=True)

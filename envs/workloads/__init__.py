@@ -1,7 +1,7 @@
 """Workloads by name: families of requests, their lengths, SLO classes and arrivals.
 
 `workloads.make("chat").generate(rate=4, duration_s=300, seed=0)` gives a `Trace`. A new workload is one
-YAML file in `configs/workloads/`, or any file, by path or registered under a name.
+YAML file in `configs/workloads/`, or any file: by path, registered under a name, or brought by another package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, path: str | Path) -> None:
-    """Adds a workload's YAML file under a name.
+    """Adds a workload's YAML file under a name, for this process.
 
     Raises:
         ValueError: the name is taken.

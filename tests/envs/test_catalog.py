@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,108 @@ def test_a_registered_file_is_read_by_its_name(tmp_path: Path, monkeypatch: pyte
 def test_a_taken_name_is_not_registered_again() -> None:
     with pytest.raises(ValueError, match="clusters: the name '2p4d-a40' is taken"):
         catalog.register("clusters", "2p4d-a40", "x.yaml")
+
+
+# --- files that other packages bring ------------------------------------------------------------------------------
+
+FAMILY = """\
+name: {name}
+prompt: {{parts: [{{median: 50, sigma: 1}}]}}
+output: {{parts: [{{median: 20, sigma: 1}}]}}
+tight_share: 0.5
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages, which Python and its metadata find."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    catalog._brought.cache_clear()
+    yield folder
+    catalog._brought.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("traffic_of_")]:
+        del sys.modules[name]
+
+
+def install(site: Path, package: str, points: str, **files: str) -> Path:
+    """Installs a distribution with this package, its YAML files and its entry points; returns its folder."""
+    folder = site / package / "yaml"
+    folder.mkdir(parents=True)
+    (site / package / "__init__.py").write_text("")
+    (folder / "README.txt").write_text("not a workload")
+    for name, content in files.items():
+        (folder / f"{name}.yaml").write_text(content)
+    note = site / f"{package}-1.0.dist-info"
+    note.mkdir()
+    (note / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (note / "entry_points.txt").write_text(points)
+    return folder
+
+
+def test_an_installed_package_brings_workloads_and_profiles_by_name(site: Path) -> None:
+    from disaggroute.envs import profiles, workloads
+
+    points = "[disaggroute.workloads]\nmine = traffic_of_one.yaml\n[disaggroute.profiles]\nmine = traffic_of_one.more\n"
+    folder = install(site, "traffic_of_one", points, errands=FAMILY.format(name="errands"))
+    (folder / "both.yaml").write_text("name: both\nmix: {errands: 1, chat: 3}\n")
+    more = folder.parent / "more"
+    more.mkdir()
+    shipped = (catalog._folder("profiles") / "a40-qwen2.5-3b.yaml").read_text()
+    (more / "mine-3b.yaml").write_text(shipped.replace("name: a40-qwen2.5-3b", "name: mine-3b"))
+
+    assert {"errands", "both", "chat"} <= set(workloads.names()) and "mine-3b" in profiles.names()
+    assert "README" not in workloads.names() and "errands" not in profiles.names()
+    assert workloads.make("both").shares == (0.25, 0.75)
+    assert profiles.load("mine-3b").slo_targets == profiles.load("a40-qwen2.5-3b").slo_targets
+    trace = workloads.make("errands").generate(rate=5, duration_s=20, seed=0, profile="mine-3b")
+    assert trace.families == ("errands",) and len(trace) > 50
+
+
+def test_what_ships_is_not_replaced(site: Path) -> None:
+    points = "[disaggroute.workloads]\nmine = traffic_of_two.yaml\n"
+    install(site, "traffic_of_two", points, chat=FAMILY.format(name="chat"))
+    assert catalog.names("workloads").count("chat") == 1
+    assert catalog.read("workloads", "chat")["arrivals"] == {"process": "gamma", "cv": 1.1}
+
+
+def test_a_name_that_a_package_brings_is_not_registered_again(site: Path) -> None:
+    points = "[disaggroute.workloads]\nmine = traffic_of_three.yaml\n"
+    install(site, "traffic_of_three", points, errands=FAMILY.format(name="errands"))
+    with pytest.raises(ValueError, match="workloads: the name 'errands' is taken"):
+        catalog.register("workloads", "errands", "x.yaml")
+
+
+def test_a_name_that_two_packages_bring_is_refused_with_both_places(site: Path) -> None:
+    for package in ("traffic_of_four", "traffic_of_five"):
+        points = f"[disaggroute.workloads]\nmine = {package}.yaml\n"
+        install(site, package, points, errands=FAMILY.format(name="errands"))
+    with pytest.raises(ValueError, match="'errands' is brought by several packages; give the path: ") as caught:
+        catalog.read("workloads", "errands")
+    assert all(f"traffic_of_{k}/yaml/errands.yaml" in str(caught.value) for k in ("four", "five"))
+
+
+@pytest.mark.parametrize("value", ["traffic_of_nobody", "traffic_of_six.yaml.nothing", "traffic_of_six.yaml:it"])
+def test_a_package_that_cannot_be_read_is_named_when_a_name_is_not_found(site: Path, value: str) -> None:
+    points = f"[disaggroute.workloads]\nbroken = {value}\nmine = traffic_of_six.yaml\n"
+    install(site, "traffic_of_six", points, errands=FAMILY.format(name="errands"))
+    assert catalog.read("workloads", "errands")["name"] == "errands"
+    assert "chat" in catalog.names("workloads")
+    with pytest.raises(ValueError, match="unknown workload 'errand'; nearest: errands") as caught:
+        catalog.read("workloads", "errand")
+    assert f"; the package {value} of the entry point 'broken' cannot be read (" in str(caught.value)
+
+
+def test_the_command_line_knows_what_a_package_brings(site: Path) -> None:
+    from typer.testing import CliRunner
+
+    from disaggroute.__main__ import app
+
+    points = "[disaggroute.workloads]\nmine = traffic_of_seven.yaml\n"
+    install(site, "traffic_of_seven", points, errands=FAMILY.format(name="errands"))
+    assert "errands" in CliRunner().invoke(app, ["list", "workloads"]).stdout.split()
+    assert "workloads/errands" in CliRunner().invoke(app, ["list", "configs"]).stdout.split()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

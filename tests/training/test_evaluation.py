@@ -138,6 +138,13 @@ def test_bad_input_leaves_no_folder_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_a_policy_file_that_changes_during_an_evaluation_is_noticed(tmp_path: Path) -> None:
+    folder = run(tmp_path / "r").folder
+    task = evaluation.Task(CHAT, "round-robin", "another hash", 100, folder, False)
+    with pytest.raises(ValueError, match="round-robin: the policy file changed during the evaluation; start it again"):
+        evaluation.run_task(task)
+
+
 @pytest.mark.parametrize(
     ("policies", "words"),
     [
@@ -156,6 +163,14 @@ def test_commas_inside_brackets_do_not_separate_policies() -> None:
         "round-robin",
         "marginal-cost(w_q=0.1, w_b=2)",
         "least-loaded",
+    ]
+
+
+def test_commas_inside_quoted_file_names_do_not_separate_policies() -> None:
+    assert split_policies('round-robin,marginal-cost@"a, b.yaml",marginal-cost@my file.yaml(w_q=1, w_b=2)') == [
+        "round-robin",
+        'marginal-cost@"a, b.yaml"',
+        "marginal-cost@my file.yaml(w_q=1, w_b=2)",
     ]
 
 

@@ -23,6 +23,7 @@ from disaggroute.training.runs import (
     ResultsFolder,
     Run,
     append_line,
+    atomic_file,
     fingerprint,
     write_atomically,
 )
@@ -179,6 +180,22 @@ def test_a_failed_write_leaves_the_old_file_and_one_sentence(
     with pytest.raises(OSError, match=rf"cannot write .*summary\.csv: {os.strerror(reason).lower()}"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["summary.csv"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_file_that_is_written_piece_by_piece_is_whole_or_not_there(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "new" / "timeline.json"
+    with pytest.raises(error), atomic_file(path) as file:
+        file.write(b"half")
+        raise error
+    assert list(path.parent.iterdir()) == []
+    with atomic_file(path) as file:
+        file.write(b"one ")
+        file.write(b"two")
+        assert not path.exists()
+    assert path.read_bytes() == b"one two" and list(path.parent.iterdir()) == [path]
 
 
 def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.policies.search_space import Dimension
-from disaggroute.training.tuning_plan import Plan
+from disaggroute.training.tuning_plan import OPTIONS, Plan
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=60, duration_s=20, warmup_s=5)
 
@@ -91,6 +91,10 @@ def test_the_command_names_all_that_is_not_as_by_default() -> None:
         "disaggroute tune 'marginal-cost(w_q=0.5)' chat --topology 1P2D --rate 60 --duration 20 --warmup 5 "
         "--evaluations 40 --seed 3 --validation-duration 60"
     )
+
+
+def test_the_command_can_name_every_field_of_a_scenario_that_has_an_option() -> None:
+    assert {*OPTIONS, "workload", "observability"} == set(Scenario.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ..description import Description
 from ..picture import SMALL, new_figure, set_title
 from ..stored_records import StoredRecords
 from ..table import number
+from .in_flight import legs_of, mean_in_flight, stay, unevenness
 from .material import Material
-from .occupancy import mean_in_flight, stays, unevenness
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,21 +54,17 @@ def window_edges(description: Description) -> npt.NDArray[np.int64]:
 
 def pool_loads(run: StoredRecords, description: Description) -> dict[str, Load]:
     """Load of each pool by role, from admission to the end of the prefill, and from there to the last token."""
-    life = stays(run, description.aggregated)
     prompt, output = run.trace.prompt.astype(np.int64), run.trace.output.astype(np.int64)
-    if description.aggregated:
-        parts = {"mixed": (life.queued.joined(life.decode), prompt + output)}
-    else:
-        before, after = life.queued.joined(life.prefill), life.transit.joined(life.decode)
-        parts = {"prefill": (before, prompt), "decode": (after, prompt + output)}
-    edges = window_edges(description)
-    return {
-        role: Load(
-            requests=mean_in_flight(stay, edges, description.pools[role]),
-            tokens=mean_in_flight(stay, edges, description.pools[role], tokens),
+    parts = {"prefill": ("queue", "prefill", prompt), "decode": ("offered", "decode", prompt + output)}
+    parts |= {"mixed": ("queue", "decode", prompt + output)}
+    edges, loads = window_edges(description), {}
+    for leg in legs_of(run, description.aggregated):
+        first, last, tokens = parts[leg.role]
+        here, size = stay(leg, first, last), description.pools[leg.role]
+        loads[leg.role] = Load(
+            requests=mean_in_flight(here, edges, size), tokens=mean_in_flight(here, edges, size, tokens)
         )
-        for role, (stay, tokens) in parts.items()
-    }
+    return loads
 
 
 def draw_balance(material: Material) -> Figure:

@@ -19,6 +19,7 @@ from .tables import (
     delay_tables,
     goodput_table,
     group_table,
+    miss_table,
     scale_table,
     tail_table,
 )
@@ -91,7 +92,7 @@ def facts(material: Material) -> dict[str, str]:
 def sections(material: Material, images: dict[str, bytes]) -> list[Section]:
     """The parts of the page: one per figure with its tables."""
     tables = {
-        "goodput": (goodput_table(material),),
+        "goodput": (goodput_table(material), miss_table(material)),
         "slo-scale": (scale_table(material),),
         "groups": (group_table(material),),
         "delays": (*delay_tables(material), tail_table(material)),

@@ -53,8 +53,6 @@ def goodput_table(material: Material) -> Table:
                     points(line.difference),
                     f"{sum(s.met for s in summaries):,}",
                     f"{sum(s.requests for s in summaries):,}",
-                    f"{sum(s.failed for s in summaries):,}",
-                    f"{sum(s.rejected for s in summaries):,}",
                     number(mean_over_runs(summaries, lambda s: s.goodput_per_gpu), 3),
                 ),
             )
@@ -65,11 +63,28 @@ def goodput_table(material: Material) -> Table:
         title="Goodput per policy",
         note=f"Points are hundredths of goodput. Intervals: {comparison.interval}.",
         columns=(
-            *("goodput", "interval", f"points to {comparison.baseline}", "met", "requests", "failed", "rejected"),
+            *("goodput", "interval", f"points to {comparison.baseline}", "met", "requests"),
             "met per second and GPU",
         ),
         rows=tuple(rows),
         best=means.index(max(means)) if len(means) > 1 else None,
+    )
+
+
+def miss_table(material: Material) -> Table:
+    """How many requests missed which target, and how many of them failed."""
+    return _table(
+        material,
+        "misses",
+        "Misses by target",
+        "Requests of all runs; failed and rejected ones are among those that missed both.",
+        {
+            "TTFT alone": lambda runs: f"{sum(s.missed.ttft for s in runs):,}",
+            "TPOT alone": lambda runs: f"{sum(s.missed.tpot for s in runs):,}",
+            "both": lambda runs: f"{sum(s.missed.both for s in runs):,}",
+            "failed": lambda runs: f"{sum(s.failed for s in runs):,}",
+            "rejected": lambda runs: f"{sum(s.rejected for s in runs):,}",
+        },
     )
 
 
@@ -116,7 +131,7 @@ def delay_tables(material: Material) -> list[Table]:
 
 
 def tail_table(material: Material) -> Table:
-    """Stalls, the far end of the delays, and what went wrong."""
+    """Stalls and the far end of the delays."""
     return _table(
         material,
         "tail",
@@ -126,12 +141,10 @@ def tail_table(material: Material) -> Table:
         {
             "P99 ITL, ms": lambda runs: number(1e3 * mean_over_runs(runs, lambda s: s.itl_p99), 1),
             "longest stall, s": lambda runs: number(max(s.max_stall for s in runs), 2),
-            "beyond 3 × targets": lambda runs: number(mean_over_runs(runs, lambda s: s.beyond_3x), 4),
+            "beyond 3 × the targets": lambda runs: number(mean_over_runs(runs, lambda s: s.beyond_3x), 4),
             "largest TTFT, s": lambda runs: number(max(s.max_delay for s in runs), 2),
             "mean slowdown": lambda runs: number(mean_over_runs(runs, lambda s: s.slowdown_mean), 2),
             "preemptions per request": lambda runs: number(mean_over_runs(runs, lambda s: s.preemptions), 4),
-            "failed": lambda runs: f"{sum(s.failed for s in runs):,}",
-            "rejected": lambda runs: f"{sum(s.rejected for s in runs):,}",
         },
     )
 

@@ -14,8 +14,8 @@ from ..policy_style import Style
 from ..stored_records import StoredRecords
 from ..table import wrap_label
 from .burst import Burst, choose_policies, split_misses, worst_burst
+from .in_flight import legs_of, mean_in_flight, stay
 from .material import Material
-from .occupancy import Stay, mean_in_flight, stays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,13 @@ Floats = npt.NDArray[np.float64]
 
 BINS = 240
 """Points in time at which counts are drawn, each the mean over its interval."""
+
+_PARTS = {
+    "prefill": (("queue", "queue"), ("prefill", "prefill")),
+    "decode": (("offered", "transfer"), ("join", "decode")),
+    "mixed": (("queue", "queue"), ("prefill", "decode")),
+}
+"""First and last phase of waiting, and of service, on an instance of each role."""
 
 MOST_ROWS = 8
 """Instances of a pool that get a row each; larger pools are drawn as a map."""
@@ -65,26 +72,18 @@ def pool_timelines(run: StoredRecords, pools: dict[str, int], burst: Burst) -> l
         pools: instances by role.
         burst: what is shown.
     """
-    life = stays(run, "mixed" in pools)
     misses = split_misses(run, burst.holds(run) & run.measured)
-    parts: list[tuple[str, tuple[Stay, ...], Stay, npt.NDArray[np.bool_]]]
-    if "mixed" in pools:
-        parts = [("mixed", (life.prefill, life.decode), life.queued, misses.before | misses.after)]
-    else:
-        parts = [
-            ("prefill", (life.prefill,), life.queued, misses.before),
-            ("decode", (life.decode,), life.transit, misses.after),
-        ]
+    missed = {"prefill": misses.before, "decode": misses.after, "mixed": misses.before | misses.after}
     edges, arrival = burst_edges(burst), run.trace.arrival / PS_PER_S
     timelines = []
-    for role, busy, waiting, missed in parts:
-        size, instance = pools[role], busy[0].instance
+    for leg in legs_of(run, "mixed" in pools):
+        size, (waiting, busy) = pools[leg.role], _PARTS[leg.role]
         timelines.append(
             PoolTimeline(
-                role=role,
-                busy=sum((mean_in_flight(stay, edges, size) for stay in busy), np.zeros((size, BINS))),
-                waiting=mean_in_flight(waiting, edges, size),
-                missed=tuple(arrival[missed & (instance == i)] for i in range(size)),
+                role=leg.role,
+                busy=mean_in_flight(stay(leg, *busy), edges, size),
+                waiting=mean_in_flight(stay(leg, *waiting), edges, size),
+                missed=tuple(arrival[missed[leg.role] & (leg.instance == i)] for i in range(size)),
             )
         )
     return timelines

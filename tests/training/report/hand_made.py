@@ -28,6 +28,8 @@ def request(arrival: float, *times: float, **more: Any) -> dict[str, Any]:
     names = ("prefill_start", "prefill_end", "transfer_end", "first_token", "last_token")
     row = dict(zip(names, times, strict=False)) | {"arrival": arrival, "decided": arrival} | more
     row.setdefault("status", "finished")
+    if row.get("transfer_end", -1) >= 0:  # Reserved at the end of the prefill, and pulled at once.
+        row = {"reserve": row["prefill_end"], "transfer_start": row["prefill_end"]} | row
     row.setdefault("end", row.get("last_token", arrival))
     return row
 

@@ -19,11 +19,12 @@ from disaggroute.training.report.tables import (
     delay_tables,
     goodput_table,
     group_table,
+    miss_table,
     scale_table,
     tail_table,
 )
 
-TABLES = ("goodput", "scales", "groups", "ttft", "tpot", "e2e", "slowdown", "tail", "balance", "policies")
+TABLES = ("goodput", "misses", "scales", "groups", "ttft", "tpot", "e2e", "slowdown", "tail", "balance", "policies")
 ASKS_ELSEWHERE = re.compile(r"https?://|@import|url\(|<script|<link|<iframe", re.IGNORECASE)
 
 
@@ -189,8 +190,15 @@ def test_the_far_end_takes_the_worst_of_all_runs(material: Material) -> None:
     row = cells(tail_table(material), "least-loaded")
     assert float(row["longest stall, s"]) == pytest.approx(max(s.max_stall for s in summaries), abs=5e-3)
     assert float(row["largest TTFT, s"]) == pytest.approx(max(s.max_delay for s in summaries), abs=5e-3)
-    assert float(row["beyond 3 × targets"]) == pytest.approx(sum(s.beyond_3x for s in summaries) / 4, abs=5e-5)
-    assert row["failed"] == row["rejected"] == "0"
+    assert float(row["beyond 3 × the targets"]) == pytest.approx(sum(s.beyond_3x for s in summaries) / 4, abs=5e-5)
+
+
+def test_misses_are_counted_by_target_and_add_up(material: Material) -> None:
+    for label, cell in miss_table(material).rows:
+        summaries = [run.summary for run in material.results.runs[label]]
+        ttft, tpot, both, failed, rejected = (int(text.replace(",", "")) for text in cell)
+        assert ttft + tpot + both == sum(s.requests - s.met for s in summaries) > 0
+        assert failed == rejected == 0
 
 
 def test_balance_is_told_for_every_pool(material: Material) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...envs.cluster import PS_PER_S
+from ...envs.phases import PHASES, Leg, legs
 from ..stored_records import StoredRecords
 
 Floats = npt.NDArray[np.float64]
@@ -28,48 +29,16 @@ class Stay:
     end: Ints
     instance: Ints
 
-    def joined(self, later: Stay) -> Stay:
-        """This part and the one that follows it on the same instances."""
-        return Stay(self.start, later.end, self.instance)
+
+def stay(leg: Leg, first: str, last: str) -> Stay:
+    """What lies between the start of one phase of a leg and the end of another (`PHASES`)."""
+    names = PHASES[leg.role]
+    return Stay(leg.edges[names.index(first)], leg.edges[names.index(last) + 1], leg.instance)
 
 
-@dataclass(frozen=True, eq=False)
-class Stays:
-    """The life of each request in four parts that follow one another without a gap.
-
-    Of a request that was routed again only what followed its last decision is known.
-
-    Attributes:
-        queued: from the decision to its first prefill step, on the prefill (or mixed) instance.
-        prefill: from there to the end of its prefill, on the same.
-        transit: from there to the end of the transfer, which it spends waiting for memory and being pulled; on the
-            decode instance; of no length in an aggregated cluster.
-        decode: from there to its end, on the decode (or mixed) instance, the wait to join the batch included.
-    """
-
-    queued: Stay
-    prefill: Stay
-    transit: Stay
-    decode: Stay
-
-
-def stays(run: StoredRecords, aggregated: bool) -> Stays:
-    """Parts of the life of each request of a run; a failure ends the part that it meets.
-
-    Args:
-        run: the records.
-        aggregated: whether the cluster has mixed instances only.
-    """
-    records = run.records
-    end = records["end"]
-    begin = np.where(run.decided < 0, end, run.decided)
-    first, second = records["prefill"].astype(np.int64), records["decode"].astype(np.int64)
-    marks = [begin]
-    for name in ("prefill_start", "prefill_end", "prefill_end" if aggregated else "transfer_end"):
-        time = records[name]
-        marks.append(np.maximum(np.where(time < 0, end, np.minimum(time, end)), marks[-1]))
-    marks.append(np.maximum(end, marks[-1]))
-    return Stays(*(Stay(marks[k], marks[k + 1], first if k < 2 else second) for k in range(4)))
+def legs_of(run: StoredRecords, aggregated: bool) -> tuple[Leg, ...]:
+    """The legs of a run's requests; those that were routed again count from their last decision."""
+    return legs(run.records, run.trace, aggregated=aggregated, routed=run.decided)
 
 
 def mean_in_flight(stay: Stay, edges: Ints, size: int, weights: npt.ArrayLike | None = None) -> Floats:
