@@ -22,7 +22,7 @@ endif
 endif
 
 help:
-	@echo "make demo       evaluate the baselines on the study's scenario: a table and a picture"
+	@echo "make demo       evaluate the baselines on the study's scenario: a table, figures and a page"
 	@echo "make test       run the test suite"
 	@echo "make test-long  run the tests that take minutes"
 	@echo "make lint       ruff, mypy --strict, and the documentation with warnings as errors"

@@ -110,16 +110,6 @@ class Setting:
             return None
         return stored_rate(self.traffic.name, self.cluster)
 
-    def title(self, seeds: range) -> str:
-        """What is run, in one line."""
-        rate = self.scenario.rate or self.traffic.own_rate
-        text = f"{self.traffic.name} on {self.cluster.name}: {rate:.4g} requests/s, "
-        text += f"{self.duration_s:g} s measured after {self.scenario.warmup_s:g} s, "
-        text += f"predictor {self.predictor}, "
-        if self.traffic.single:
-            return text + "one trace"
-        return text + (f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}")
-
     @property
     def window(self) -> Window:
         """The measurement window."""

@@ -1,9 +1,9 @@
-"""`disaggroute evaluate` and `disaggroute saturate`."""
+"""`disaggroute evaluate`, `disaggroute report` and `disaggroute saturate`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,7 +29,7 @@ from .scenario_options import (
 )
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation
+    from .results import Results
 
 BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
 
@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands of this module to an app."""
     app.command()(evaluate)
     app.command()(saturate)
+    app.command()(report)
 
 
 def evaluate(
@@ -66,10 +67,14 @@ def evaluate(
     claim_log: Annotated[Path, typer.Option(help="The log of held-out evaluations, to be committed.")] = Path(
         "configs/experiments/held-out.log"
     ),
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Whether to draw figures and write report.html.")
+    ] = True,
 ) -> None:
     """Run policies on the same traces and compare their goodput.
 
-    Results go to a folder: summary.csv (one row per run), records.parquet, goodput.png.
+    Results go to a folder: summary.csv (one row per run), records.parquet, figures as PNG, and report.html,
+    one page with all of it.
 
     What is stored is not run again, so an interrupted evaluation goes on with the same command.
 
@@ -82,8 +87,8 @@ def evaluate(
     from ..envs.setting import Setting
     from .evaluation import check_evaluation, split_policies
     from .evaluation import evaluate as run
-    from .picture import draw_goodput
     from .progress import run_progress
+    from .results import read_results
     from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
 
     scenario = scenario_of(
@@ -125,7 +130,20 @@ def evaluate(
     except KeyboardInterrupt:
         typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
         raise typer.Exit(1) from None
-    _show(evaluation, draw_goodput)
+    _show(read_results(evaluation.folder.path), figures)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Results folder of an evaluation.", show_default=False)],
+) -> None:
+    """Make figures and page of an evaluation again, from its results folder alone.
+
+    \b
+    disaggroute report results/mixed-bursty-a40-2p4d-a40-qwen2.5-3b-f13795
+    """  # noqa: D301
+    from .results import read_results
+
+    _show(read_results(folder), True)
 
 
 def saturate(
@@ -174,20 +192,27 @@ def saturate(
     typer.echo(f"{found.rate:g}")
 
 
-def _show(evaluation: Evaluation, draw: Any) -> None:
+def _show(results: Results, figures: bool) -> None:
     from .comparison import compare
+    from .report.writing import remove_report, write_report
     from .table import NARROWEST, delay_table, goodput_table, remarks, table_console
 
     console = table_console()
-    comparison = compare(evaluation)
-    title = evaluation.setting.title(evaluation.seeds)
-    picture = draw(comparison, title, evaluation.folder.path / "goodput.png")
-    console.print(title, soft_wrap=True)
+    comparison = compare(results)
+    folder = results.folder.path
+    console.print(results.title, soft_wrap=True)
     for table in (goodput_table(comparison, console.width), delay_table(comparison, console.width)):
         console.print()
         console.print(table)
     console.print()
     console.print(remarks(comparison), width=NARROWEST)
-    for path in (evaluation.folder.path / "summary.csv", evaluation.folder.path / "records.parquet", picture):
+    if results.missing:
+        console.print(f"{results.missing}.", width=NARROWEST)
+    if figures:
+        written = write_report(results)
+    else:
+        remove_report(folder)
+        written = []
+    for path in (folder / "summary.csv", folder / "records.parquet", *written):
         if path.exists():
             console.print(str(path), soft_wrap=True)

@@ -5,14 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from .evaluation import Evaluation
 from .runs import Run
 from .statistics import BLOCK_S, Estimate, mean_over_seeds, paired_difference, share_in_blocks
 from .summary import SEGMENT_S, Summary
 
 BASELINE = "round-robin"
 """Policy that the others are compared with, where it took part."""
+
+
+class Compared(Protocol):
+    """Finished runs that can be compared: an evaluation, or the results read back from its folder."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Policies, in the order asked for."""
+
+    @property
+    def runs(self) -> dict[str, tuple[Run, ...]]:
+        """Runs by policy, in the order of the seeds."""
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one recorded trace, whose interval comes from its own segments."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +83,11 @@ class Comparison:
     interval: str
 
 
-def compare(evaluation: Evaluation, baseline: str | None = None) -> Comparison:
+def compare(evaluation: Compared, baseline: str | None = None) -> Comparison:
     """Compares the policies of an evaluation.
 
     Args:
-        evaluation: finished runs.
+        evaluation: finished runs, or results read back.
         baseline: label to compare with; by default round robin, else the first policy.
 
     Raises:
@@ -83,7 +99,7 @@ def compare(evaluation: Evaluation, baseline: str | None = None) -> Comparison:
     if baseline not in labels:
         raise ValueError(f"baseline is {baseline!r}; it must be one of {', '.join(labels)}")
     reference = evaluation.runs[baseline]
-    single = evaluation.setting.traffic.single
+    single = evaluation.single
     lines = tuple(
         _line(label, evaluation.runs[label], None if label == baseline else reference, single)
         for label in labels
@@ -92,7 +108,7 @@ def compare(evaluation: Evaluation, baseline: str | None = None) -> Comparison:
     return Comparison(
         lines=lines,
         baseline=baseline,
-        ceiling=_mean(summaries, lambda s: s.ceiling),
+        ceiling=mean_over_runs(summaries, lambda s: s.ceiling),
         requests=sum(s.requests for s in summaries),
         interval=_interval(lines[0].goodput, len(summaries), single),
     )
@@ -113,14 +129,14 @@ def _line(label: str, runs: tuple[Run, ...], reference: tuple[Run, ...] | None, 
         label=label,
         goodput=goodput,
         difference=difference,
-        tight=_mean(summaries, lambda s: s.by_class["tight"].goodput),
-        loose=_mean(summaries, lambda s: s.by_class["loose"].goodput),
-        ttft_p50=_mean(summaries, lambda s: s.ttft.p50),
-        ttft_p99=_mean(summaries, lambda s: s.ttft.p99),
-        tpot_p99=_mean(summaries, lambda s: s.tpot.p99),
+        tight=mean_over_runs(summaries, lambda s: s.by_class["tight"].goodput),
+        loose=mean_over_runs(summaries, lambda s: s.by_class["loose"].goodput),
+        ttft_p50=mean_over_runs(summaries, lambda s: s.ttft.p50),
+        ttft_p99=mean_over_runs(summaries, lambda s: s.ttft.p99),
+        tpot_p99=mean_over_runs(summaries, lambda s: s.tpot.p99),
         stall=max(s.max_stall for s in summaries),
-        count_cv=_mean(summaries, lambda s: s.balance[role].count_cv),
-        token_cv=_mean(summaries, lambda s: s.balance[role].token_cv),
+        count_cv=mean_over_runs(summaries, lambda s: s.balance[role].count_cv),
+        token_cv=mean_over_runs(summaries, lambda s: s.balance[role].token_cv),
         failed=sum(s.failed + s.rejected for s in summaries),
     )
 
@@ -144,7 +160,7 @@ def _interval(goodput: Estimate, seeds: int, single: bool) -> str:
     return f"none: {seeds} seed{'s' if seeds > 1 else ''}, an interval needs at least 4"
 
 
-def _mean(summaries: list[Summary], number: Callable[[Summary], float]) -> float:
-    """Mean over the runs that have the number (a class may be missing from a short trace)."""
+def mean_over_runs(summaries: list[Summary], number: Callable[[Summary], float]) -> float:
+    """Mean over the runs that have a number (a class may be missing from a short trace); NaN when none has."""
     values = [value for value in map(number, summaries) if not math.isnan(value)]
     return math.fsum(values) / len(values) if values else math.nan

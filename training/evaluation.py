@@ -18,9 +18,11 @@ from ..envs.setting import Prepared, Setting
 from ..policies import registry
 from ..policies.policy_text import split_at_commas
 from .compilation import compile_all
+from .description import command, describe
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
 from .record_table import record_table
+from .results import write_asked
 from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
 from .seeds import check_claim, refuse_held_out
 from .source_hash import source_hash
@@ -64,6 +66,16 @@ class Evaluation:
     seeds: range
     runs: dict[str, tuple[Run, ...]]
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one recorded trace, whose interval comes from its own segments."""
+        return self.setting.traffic.single
+
+    @property
+    def title(self) -> str:
+        """What was run, in one line."""
+        return describe(self.setting).title(self.seeds)
+
 
 def evaluate(
     scenario: Scenario,
@@ -103,7 +115,11 @@ def evaluate(
     labels = check_evaluation(scenario, policies, seeds, records=records, workers=workers, claim=claim)
     setting = Setting.of(scenario)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
-    folder = ResultsFolder.open(out or default_folder(setting), configuration(setting))
+    folder = ResultsFolder.open(
+        out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
+    )
+    again = command(scenario, labels, seeds, records=records, claim=claim)
+    write_asked(folder, again, {label: policy_card(label) for label in labels}, seeds)
     done: dict[tuple[str, int], Run] = {}
     cards = {label: policy_card(label) for label in labels}
     tasks = []

@@ -160,6 +160,8 @@ def summarise(
     slowdown = e2e / (alone[inside] / PS_PER_S) if alone is not None else np.empty(0)
     tokens = {"prefill": part.prompt, "decode": part.output, "mixed": part.output}
     segment = ((part.arrival - window.start) // round(SEGMENT_S * PS_PER_S)).astype(np.int64)
+    groups = {name: part.slo == k for k, name in enumerate(SLO_CLASSES)}
+    groups |= {name: part.family == k for k, name in enumerate(part.families)}
     segments = -(-(window.end - window.start) // round(SEGMENT_S * PS_PER_S))
     return Summary(
         requests=len(part),
@@ -172,8 +174,11 @@ def summarise(
             both=int((~in_time & ~smooth).sum()),
         ),
         ceiling=float(feasible[inside].mean()) if feasible is not None else float("nan"),
-        by_class={name: _share(met, part.slo == k) for k, name in enumerate(SLO_CLASSES)},
-        by_family={name: _share(met, part.family == k) for k, name in enumerate(part.families)},
+        by_class={name: _share(met, groups[name]) for name in SLO_CLASSES},
+        by_family={name: _share(met, groups[name]) for name in part.families},
+        ceilings={}
+        if feasible is None
+        else {name: _share(feasible[inside], group).goodput for name, group in groups.items()},
         ttft=Quantiles.of(ttft),
         tpot=Quantiles.of(tpot),
         e2e=Quantiles.of(e2e),

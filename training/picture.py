@@ -1,89 +1,102 @@
-"""The comparison as a picture: goodput per policy with its interval and its traces."""
+"""Pictures: one width, one look, and the same bytes for the same data."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import textwrap
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..policies.policy_text import policy_name
+import numpy as np
+
+from .policy_style import Style
 from .runs import RESULTS_SCHEMA, write_atomically
+from .table import wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from .comparison import Comparison
-    from .statistics import Estimate
+WIDTH = 8.0
+"""Width of a picture, inches; with the sizes below its text is readable at 700 pixels."""
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which people with any colour vision tell apart (yellow left out: too pale)."""
+DPI = 150
+TEXT, SMALL = 9.0, 8.0
+"""Sizes of text, points."""
 
-KNOWN = (
-    "marginal-cost",
-    "round-robin",
-    "least-loaded",
-    "length-threshold",
-    "size-interval",
-    "random",
-    "linear",
-)
-"""Policies with a colour of their own, the same in every picture."""
+GREY, PALE = "#595959", "#E3E3E3"
+"""For what is no policy: targets, ceilings, notes; and for grids."""
+
+COLUMNS = 98
+"""Characters of the small text on a line of a picture."""
 
 
-def policy_colour(label: str) -> str:
-    """Colour of a policy, the same in every picture."""
-    name = policy_name(label)
-    if name in KNOWN:
-        return PALETTE[KNOWN.index(name)]
-    return PALETTE[hashlib.sha256(name.encode()).digest()[0] % len(PALETTE)]
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draws with our own settings: those of the user would change the bytes."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
+        matplotlib.rcParams.update(
+            {
+                "font.size": TEXT,
+                "axes.titlesize": TEXT,
+                "axes.labelsize": TEXT,
+                "xtick.labelsize": SMALL,
+                "ytick.labelsize": SMALL,
+                "legend.fontsize": SMALL,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.edgecolor": GREY,
+                "axes.axisbelow": True,
+                "grid.color": PALE,
+                "hatch.linewidth": 0.6,
+                "lines.linewidth": 1.6,
+                "text.parse_math": False,  # A label may hold dollars.
+            }
+        )
+        yield
 
 
-def draw_goodput(comparison: Comparison, title: str, path: Path) -> Path:
-    """Draws goodput per policy, and beside it the difference to the baseline, paired by trace.
-
-    A diamond is the mean, a bar the interval, a dot one trace; the dotted line is the ceiling.
+def new_figure(height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty figure of our width; call and fill it inside `drawing()`.
 
     Args:
-        comparison: the numbers.
-        title: above the picture.
-        path: PNG file.
-
-    Raises:
-        OSError: it cannot be written.
+        height: inches.
+        layout: matplotlib's layout engine; None when places are given by hand.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    lines = comparison.lines
-    figure = Figure(figsize=(9.0, 1.9 + 0.55 * len(lines)), dpi=150, layout="constrained")
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout=layout)
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.4, 1))
-    for place, line in enumerate(lines):
-        colour = policy_colour(line.label)
-        _draw_estimate(left, place, line.goodput, colour, 1.0, "{:.3f}")
-        if line.difference is not None:
-            _draw_estimate(right, place, line.difference, colour, 100.0, "{:+.1f}")
-    left.axvline(comparison.ceiling, color="0.4", linestyle=":", linewidth=1.2)
-    right.axvline(0.0, color="0.4", linewidth=1.0)
-    left.set_yticks(range(len(lines)), [line.label for line in lines])
-    left.set_ylim(len(lines) - 0.5, -0.6)
-    left.set_xlabel("goodput (share of requests that meet both targets)")
-    right.set_xlabel(f"difference to {comparison.baseline} (points)")
-    for axes in (left, right):
-        axes.grid(axis="x", color="0.9")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-    figure.suptitle("\n".join(textwrap.wrap(title, 100)), fontsize=9.5, x=0.01, ha="left")
-    figure.supxlabel(
-        f"dots: traces; bars: interval ({comparison.interval}); dotted: ceiling", fontsize=7, color="0.35"
-    )
-    save_png(figure, path)
-    return path
+    return figure
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as PNG, in 256 colours if they suffice, with the schema version and without a time stamp."""
+    from PIL.Image import Dither, Quantize, frombuffer
+    from PIL.PngImagePlugin import PngInfo
+
+    canvas: Any = figure.canvas
+    with drawing():
+        canvas.draw()
+    size = canvas.get_width_height(physical=True)
+    image = frombuffer("RGBA", size, bytes(canvas.buffer_rgba()), "raw", "RGBA", 0, 1).convert("RGB")
+    notes, content = PngInfo(), io.BytesIO()
+    notes.add_text("Description", f"results schema {RESULTS_SCHEMA}")
+    # A third of the bytes; with too many hues for it the policies' colours would suffer.
+    small = image.quantize(256, Quantize.MEDIANCUT, dither=Dither.NONE)
+    error = np.abs(np.asarray(small.convert("RGB"), np.int16) - np.asarray(image, np.int16)).max(axis=2)
+    chosen = small if float((error > _VISIBLE).mean()) < _TOLERATED else image
+    chosen.save(content, "png", pnginfo=notes, dpi=(DPI, DPI))
+    return content.getvalue()
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -92,22 +105,77 @@ def save_png(figure: Figure, path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    image = io.BytesIO()
-    metadata = {"Software": None, "Description": f"results schema {RESULTS_SCHEMA}"}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
-        figure.savefig(image, format="png", metadata=metadata)
-    write_atomically(path, image.getvalue())
+    write_atomically(path, png_bytes(figure))
 
 
-def _draw_estimate(axes: Axes, place: int, estimate: Estimate, colour: str, scale: float, words: str) -> None:
-    values = [scale * value for value in estimate.values]
-    axes.plot(values, [place + 0.22] * len(values), "o", color=colour, markersize=3, alpha=0.35)
-    if estimate.low is not None and estimate.high is not None:
-        ends = [scale * estimate.low, scale * estimate.high]
-        axes.plot(ends, [place, place], color=colour, linewidth=3, alpha=0.6)
-    mean = scale * estimate.mean
-    axes.plot([mean], [place], "D", color=colour, markersize=6)
-    axes.annotate(
-        words.format(mean), (mean, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+_VISIBLE, _TOLERATED = 16, 1e-3
+"""Error of a colour (of 255) that shows, and the share of pixels that may have it: edges of letters."""
+
+
+def set_title(figure: Figure, text: str) -> None:
+    """A title over a figure without legend."""
+    figure.suptitle(wrap_title(text), x=0.01, ha="left", fontsize=TEXT)
+
+
+def legend_height(styles: dict[str, Style]) -> float:
+    """Inches that the rows of a legend after its first one take."""
+    names, columns = _legend_grid(styles)
+    rows = -(-len(names) // columns)
+    lines = (sum(1 + name.count("\n") for name in names[k : k + rows]) for k in range(0, len(names), rows))
+    return _LEGEND_ROW * (max(lines) - 1)
+
+
+def set_legend(figure: Figure, text: str, styles: dict[str, Style]) -> None:
+    """A title over a figure, and under it the policies, in as many columns as their names leave room for."""
+    from matplotlib.lines import Line2D
+
+    names, columns = _legend_grid(styles)
+    handles = [
+        Line2D([], [], color=style.colour, linestyle=style.line, marker=style.marker, markersize=5)
+        for style in styles.values()
+    ]
+    figure.legend(
+        handles,
+        names,
+        title=wrap_title(text),
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        alignment="left",
+        title_fontsize=TEXT,
+        handlelength=3.2,
     )
+
+
+def set_log_ticks(axis: Axis, words: Callable[[float], str]) -> None:
+    """Ticks of a logarithmic axis in plain numbers: at 1, 2 and 5 where there is room, else at powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+
+
+def keep_shares(axes: Axes, *, along_x: bool) -> None:
+    """Limits of an axis of shares: no further than just beyond 0 and 1."""
+    low, high = axes.get_xlim() if along_x else axes.get_ylim()
+    change = axes.set_xlim if along_x else axes.set_ylim
+    change(max(low, -0.02), min(high, 1.02))
+
+
+def wrap_title(text: str) -> str:
+    """A text over the whole width, on as many lines as it needs."""
+    return "\n".join(textwrap.wrap(text, COLUMNS))
+
+
+_LEGEND_ROW = 0.17
+"""Inches."""
+
+
+def _legend_grid(styles: dict[str, Style]) -> tuple[list[str], int]:
+    """Names of a legend, the long ones wrapped, and the columns that they leave room for."""
+    names = [wrap_label(label, 34) for label in styles]
+    longest = max(len(line) for name in names for line in name.splitlines())
+    return names, max(1, min(len(names), COLUMNS // (8 + longest)))

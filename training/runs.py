@@ -1,11 +1,12 @@
 """The results folder: runs keyed by content, written atomically, resumed.
 
-    experiment.json                     what all runs of the folder have in common, and its key
+    experiment.json                     what all runs of the folder have in common, its key, and a description
+    evaluation.json                     which policies and seeds were asked for last
     runs/<policy>-<hash>/<seed>.json    summary of one run
     records/<policy>-<hash>/<seed>.parquet   its records, where they are kept
     summary.csv                         one row per run
     records.parquet                     records of the first seed, all policies
-    goodput.png                         the picture
+    *.png, report.html                  figures, and the page that shows them (`report`)
 
 No file holds a time of day or depends on the order in which runs finished: a killed and resumed evaluation
 ends in the same bytes as one that was left alone.
@@ -33,7 +34,7 @@ from .summary import Summary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RESULTS_SCHEMA = 1
+RESULTS_SCHEMA = 2
 """Version of the layout and the columns of a results folder; stored in every file."""
 
 Json = Mapping[str, Any]
@@ -134,12 +135,13 @@ class ResultsFolder:
     key: str
 
     @classmethod
-    def open(cls, path: Path, configuration: Json) -> ResultsFolder:
+    def open(cls, path: Path, configuration: Json, description: Json | None = None) -> ResultsFolder:
         """Opens a folder for an experiment, and creates it if need be.
 
         Args:
             path: the folder.
             configuration: JSON-able; all that the runs have in common.
+            description: JSON-able; the same for people, stored beside it.
 
         Raises:
             ValueError: the folder holds runs of another configuration, or something else.
@@ -156,6 +158,7 @@ class ResultsFolder:
             if strangers:
                 raise ValueError(f"out is {path}, which holds other files; name a new or empty folder")
             content = {"schema_version": RESULTS_SCHEMA, "key": folder.key, "configuration": configuration}
+            content["description"] = description or {}
             write_atomically(note, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
         else:
             folder._check(known, configuration)

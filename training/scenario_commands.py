@@ -104,7 +104,7 @@ def _show(choice: Choice, path: Path) -> None:
     from .table import NARROWEST, choice_table, table_console, what_counts
 
     console = table_console()
-    console.print(choice.evaluation.setting.title(choice.evaluation.seeds), soft_wrap=True)
+    console.print(choice.evaluation.title, soft_wrap=True)
     console.print()
     console.print(choice_table(choice, console.width))
     console.print()

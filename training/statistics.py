@@ -7,6 +7,7 @@ taken trace by trace and its interval is far narrower than that of either mean.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -155,6 +156,7 @@ def share_in_blocks(
     return Estimate(mean, float(low), float(high), (mean,))
 
 
+@lru_cache(maxsize=256)
 def student_quantile(level: float, freedom: int) -> float:
     """Quantile of Student's t.
 

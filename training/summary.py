@@ -86,6 +86,7 @@ class Summary(_Frozen):
         ceiling: share that meets both targets alone on the empty cluster (NaN when not given).
         by_class: met and requests per SLO class.
         by_family: met and requests per workload family.
+        ceilings: `ceiling` of each SLO class and workload family (NaN without requests; empty when not given).
         ttft: first token − arrival, s.
         tpot: (last token − first token)/(output tokens − 1), s; requests of one token are left out.
         e2e: last token − arrival, s.
@@ -111,6 +112,7 @@ class Summary(_Frozen):
     ceiling: float
     by_class: dict[str, Share]
     by_family: dict[str, Share]
+    ceilings: dict[str, float]
     ttft: Quantiles
     tpot: Quantiles
     e2e: Quantiles
@@ -140,6 +142,7 @@ class Summary(_Frozen):
         row |= {"goodput": self.goodput, "ceiling": self.ceiling}
         row |= {f"goodput_{name}": share.goodput for name, share in self.by_class.items()}
         row |= {f"goodput_{name}": share.goodput for name, share in self.by_family.items()}
+        row |= {f"ceiling_{name}": value for name, value in self.ceilings.items()}
         units = {"ttft": "_s", "tpot": "_s", "e2e": "_s", "slowdown": ""}
         for name, unit in units.items():
             quantiles: Quantiles = getattr(self, name)

@@ -99,8 +99,13 @@ def what_counts(comparison: Comparison) -> str:
 
 
 def wrapped(label: str, width: int = NARROWEST) -> str:
-    """A policy on as many lines as a table of this width needs, broken after a bracket or a comma."""
-    lines, room = [""], width - _BESIDE
+    """A policy on as many lines as a table of this width needs."""
+    return wrap_label(label, width - _BESIDE)
+
+
+def wrap_label(label: str, room: int) -> str:
+    """A policy on lines of at most `room` characters where possible, broken after a bracket or a comma."""
+    lines = [""]
     for part in re.findall(r"[^(,]*[(,]?\s*", label):
         if lines[-1].strip() and len(lines[-1] + part.rstrip()) > room:
             lines.append(" ")

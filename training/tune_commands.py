@@ -144,10 +144,12 @@ def tune(
 
 def _show(plan: Plan, choice: Choice, files: tuple[Path, ...]) -> None:
     from ..envs.setting import Setting
+    from .description import describe
     from .table import NARROWEST, goodput_table, table_console
 
     console = table_console()
-    console.print(f"{plan.default.name}, validated on", Setting.of(plan.validation_scenario).title(plan.validation))
+    told = describe(Setting.of(plan.validation_scenario))
+    console.print(f"{plan.default.name}, validated on", told.title(plan.validation))
     console.print()
     console.print(goodput_table(choice.comparison, console.width))
     console.print()

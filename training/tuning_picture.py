@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..envs.setting import Setting
-from .picture import PALETTE, save_png
+from .picture import save_png
+from .policy_style import PALETTE
 from .tuning import Search
 
 if TYPE_CHECKING:

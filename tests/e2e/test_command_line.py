@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +15,9 @@ from typer.testing import CliRunner
 from disaggroute import __version__
 from disaggroute.__main__ import app
 
-QUICK = ["--topology", "1P2D", "--rate", "10", "--duration", "10", "--warmup", "2", "--workers", "1"]
+FIGURES = tuple(f"{name}.png" for name in ("goodput", "slo-scale", "groups", "delays", "balance", "timeline"))
+QUICK = ["--topology", "1P2D", "--rate", "10", "--duration", "10", "--warmup", "2", "--workers", "1", "--no-figures"]
+DRAWN = QUICK[:-1]
 
 
 def run(*arguments: str, code: int = 0) -> tuple[str, str]:
@@ -35,7 +39,7 @@ def test_the_version_is_printed() -> None:
     assert run("--version")[0] == f"disaggroute {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["evaluate", "saturate", "list", "explain", "trace", "profile"])
+@pytest.mark.parametrize("command", ["evaluate", "report", "saturate", "list", "explain", "trace", "profile"])
 def test_every_command_has_a_help_text(command: str) -> None:
     assert command in run("--help")[0]
     assert "Usage" in run(command, "--help")[0]
@@ -76,12 +80,49 @@ def test_explain_prints_the_formula_the_parameters_and_the_hash() -> None:
 
 
 def test_an_evaluation_shows_its_table_and_where_the_results_lie(tmp_path: Path) -> None:
-    out, _ = run("evaluate", "chat", *QUICK, "--seeds", "4", "--out", str(tmp_path / "r"))
+    out, _ = run("evaluate", "chat", *DRAWN, "--seeds", "4", "--out", str(tmp_path / "r"))
     for words in ("round-robin", "marginal-cost", "goodput", "TTFT", "seeds 10000 to 10003", "95 %"):
         assert words in out
-    for name in ("summary.csv", "records.parquet", "goodput.png"):
+    for name in ("summary.csv", "records.parquet", *FIGURES, "report.html"):
         assert (tmp_path / "r" / name).stat().st_size > 0
         assert str(tmp_path / "r" / name) in out
+
+
+def test_a_report_is_made_again_from_a_folder_that_was_moved(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    first, _ = run("evaluate", "chat", *DRAWN, "--seeds", "2", "--out", str(old))
+    kept = {name: (old / name).read_bytes() for name in (*FIGURES, "report.html")}
+    old.rename(new)
+    for name in kept:
+        (new / name).unlink()
+    again, _ = run("report", str(new))
+    assert {name: (new / name).read_bytes() for name in kept} == kept
+    assert again.replace(str(new), str(old)) == first
+
+
+def test_the_command_on_the_page_makes_the_same_folder_again(tmp_path: Path) -> None:
+    policies = "round-robin,marginal-cost(w_q=0.1, sample=2)"
+    run("evaluate", "chat", *DRAWN, "--seeds", "2", "--policies", policies, "--out", str(tmp_path / "one"))
+    page = ElementTree.fromstring((tmp_path / "one" / "report.html").read_text().partition("\n")[2])
+    (command,) = [node.text or "" for node in page.iter("pre")]
+    run(*shlex.split(command)[1:], "--workers", "1", "--out", str(tmp_path / "two"))
+    one, two = (
+        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "one", tmp_path / "two")
+    )
+    assert one == two
+
+
+def test_without_figures_none_is_left_in_the_folder(tmp_path: Path) -> None:
+    options = ["evaluate", "chat", *DRAWN, "--seeds", "1", "--policies", "round-robin", "--out", str(tmp_path / "r")]
+    run(*options)
+    out, _ = run(*options, "--no-figures")
+    assert "report.html" not in out and "summary.csv" in out
+    assert not list((tmp_path / "r").glob("*.png")) and not (tmp_path / "r" / "report.html").exists()
+
+
+def test_a_report_of_something_else_is_refused(tmp_path: Path) -> None:
+    assert refusal("report", str(tmp_path)) == f"{tmp_path} is no results folder: it has no experiment.json"
 
 
 def test_the_default_folder_lies_below_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +138,7 @@ def test_a_trace_file_is_evaluated_and_its_filtered_share_printed(tmp_path: Path
     path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
     out, err = run(
         *("evaluate", str(path), "--topology", "1P2D", "--warmup", "10", "--targets", "relative"),
-        *("--workers", "1", "--out", str(tmp_path / "r")),
+        *("--workers", "1", "--no-figures", "--out", str(tmp_path / "r")),
     )
     assert "one trace" in out and "filtered share 0.00%" in err and "infeasible with relative targets" in err
 

@@ -1,4 +1,4 @@
-"""The comparison, its tables and its picture."""
+"""The comparison and its tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rich.console import Console
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training.comparison import Comparison, compare
 from disaggroute.training.evaluation import Evaluation, evaluate
-from disaggroute.training.picture import PALETTE, draw_goodput, policy_colour
 from disaggroute.training.table import delay_table, goodput_table, number, remarks, table_console, wrapped
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=40, duration_s=20, warmup_s=5)
@@ -105,15 +104,3 @@ def test_a_pipe_gets_wide_tables_and_a_narrow_terminal_still_all_numbers(
 @pytest.mark.parametrize(("value", "text"), [(0.1234, "0.123"), (float("inf"), "∞"), (float("nan"), "–")])
 def test_numbers_without_end_or_without_data_have_their_own_signs(value: float, text: str) -> None:
     assert number(value, 3) == text
-
-
-def test_the_picture_is_drawn_and_is_the_same_every_time(comparison: Comparison, tmp_path: Path) -> None:
-    one = draw_goodput(comparison, "chat " * 40, tmp_path / "one.png").read_bytes()
-    other = draw_goodput(comparison, "chat " * 40, tmp_path / "two.png").read_bytes()
-    assert one == other and one.startswith(b"\x89PNG")
-
-
-def test_a_policy_has_one_colour_whatever_its_parameters() -> None:
-    assert policy_colour("marginal-cost") == policy_colour("marginal-cost(w_q=0.1)")
-    assert policy_colour("my-own-policy") in PALETTE
-    assert len({policy_colour(name) for name in ("round-robin", "least-loaded", "marginal-cost")}) == 3

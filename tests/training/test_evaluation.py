@@ -21,6 +21,7 @@ from disaggroute.training.evaluation import (
     evaluate,
     split_policies,
 )
+from disaggroute.training.runs import RESULTS_SCHEMA
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=10, duration_s=20, warmup_s=5)
 POLICIES = ("round-robin", "least-loaded")
@@ -116,7 +117,7 @@ def test_records_say_who_decided_what_and_whether_it_counts(tmp_path: Path) -> N
     ).all()
     assert {"seen_prefill_queued", "seen_decode_in_flight", "seen_decode_used"} <= set(table.columns)
     metadata = pq.read_schema(tmp_path / "r" / "records.parquet").metadata
-    assert metadata[b"results_schema_version"] == b"1"
+    assert metadata[b"results_schema_version"] == str(RESULTS_SCHEMA).encode()
 
 
 def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:

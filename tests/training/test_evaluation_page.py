@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from disaggroute.envs.setting import DEFAULT_DURATION_S
 from disaggroute.training import saturation, seeds, statistics
-from disaggroute.training.setting import DEFAULT_DURATION_S
 from disaggroute.training.summary import SEGMENT_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()

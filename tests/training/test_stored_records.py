@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from disaggroute.envs.cluster import ClusterEvent
+from disaggroute.envs.scenario import Scenario
+from disaggroute.envs.setting import Setting
 from disaggroute.policies import make
 from disaggroute.training.metrics import met_targets
 from disaggroute.training.record_table import record_table
 from disaggroute.training.runs import parquet_bytes
-from disaggroute.training.scenario import Scenario
-from disaggroute.training.setting import Setting
 from disaggroute.training.stored_records import read_records
 
 MIXED = Scenario.make(workload="mixed-bursty-a40", topology="1P2D", rate=10, duration_s=20, warmup_s=5)

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
+from disaggroute.envs.scenario import Scenario
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.scenario import Scenario
 
 from ..envs.viewer import show
 

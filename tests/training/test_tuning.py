@@ -14,6 +14,7 @@ from disaggroute.envs.scenario import Scenario
 from disaggroute.policies import parse
 from disaggroute.training import tuning
 from disaggroute.training.evaluation import evaluate
+from disaggroute.training.runs import RESULTS_SCHEMA
 from disaggroute.training.tuning import Search, Trial, run_trial, search
 from disaggroute.training.tuning_choice import choose
 from disaggroute.training.tuning_log import Candidate, Generation, TuningLog, candidates
@@ -122,7 +123,7 @@ def test_the_table_has_one_row_per_candidate_with_its_parameters(found: Search) 
         assert (int(row["restart"]), int(row["evaluation"])) == (candidate.restart + 1, candidate.number)
         assert float(row["threshold"]) == found.plan.params(candidate.places)["threshold"]
         assert float(row["goodput"]) - float(row["default_goodput"]) == candidate.gain
-        assert row["schema_version"] == "1"
+        assert row["schema_version"] == str(RESULTS_SCHEMA)
 
 
 @pytest.mark.parametrize(

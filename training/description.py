@@ -1,0 +1,164 @@
+"""What an evaluation ran, in words and numbers, and the command that runs it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from ..envs.cluster_config import ROLES, ClusterConfig
+from ..envs.scenario import Scenario
+from ..envs.window import Window
+
+if TYPE_CHECKING:
+    from ..envs.setting import Setting
+
+
+class Description(BaseModel):
+    """What all runs of a results folder have in common, for people.
+
+    Attributes:
+        workload: name of the workload family or of the trace file.
+        single: whether it is one recorded trace, whatever the seed.
+        cluster: name of the cluster.
+        pools: instances by role: prefill and decode, or mixed.
+        profiles: names of the profiles of each pool, in the order of its instances.
+        gpus: GPUs of the cluster.
+        rate: requests per second.
+        duration_s: length of the measurement window.
+        warmup_s: time before it, not measured.
+        predictor: of the output length.
+        targets: fixed, relative, or of the file.
+        constants_scale: factor on the times that the router believes in.
+        observability: router or full.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    single: bool
+    cluster: str
+    pools: dict[str, int]
+    profiles: dict[str, tuple[str, ...]]
+    gpus: int
+    rate: float
+    duration_s: float
+    warmup_s: float
+    predictor: str
+    targets: str
+    constants_scale: float
+    observability: str
+
+    @field_validator("pools", "profiles")
+    @classmethod
+    def _prefill_first(cls, by_role: dict[str, Any]) -> dict[str, Any]:
+        return {role: by_role[role] for role in ROLES if role in by_role}
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether the cluster has mixed instances only."""
+        return "mixed" in self.pools
+
+    @property
+    def window(self) -> Window:
+        """The measurement window."""
+        return Window.after_warmup(self.warmup_s, self.duration_s)
+
+    def title(self, seeds: Sequence[int]) -> str:
+        """What was run, in one line."""
+        text = f"{self.workload} on {self.cluster}: {self.rate:.4g} requests/s, "
+        text += f"{self.duration_s:g} s measured after {self.warmup_s:g} s, predictor {self.predictor}, "
+        return text + ("one trace" if self.single else seeds_in_words(seeds))
+
+
+def describe(setting: Setting) -> Description:
+    """Describes a setting whose rate is known."""
+    scenario, traffic = setting.scenario, setting.traffic
+    rate = scenario.rate if scenario.rate is not None else traffic.own_rate
+    engines = {role: getattr(setting.cluster, role) for role in ROLES}
+    return Description(
+        workload=traffic.name,
+        single=traffic.single,
+        cluster=setting.cluster.name,
+        pools=setting.pools,
+        profiles={
+            role: tuple(dict.fromkeys(engine.name for engine in pool)) for role, pool in engines.items() if pool
+        },
+        gpus=setting.gpus,
+        rate=0.0 if rate is None else rate,
+        duration_s=setting.duration_s,
+        warmup_s=scenario.warmup_s,
+        predictor=str(setting.predictor),
+        targets=_targets(setting),
+        constants_scale=scenario.constants_scale,
+        observability=scenario.observability,
+    )
+
+
+def command(
+    scenario: Scenario, labels: Sequence[str], seeds: range, *, records: str = "first", claim: bool = False
+) -> str:
+    """The command line that makes an evaluation again, with its rate and its seeds spelled out.
+
+    Args:
+        scenario: what drives which cluster, at a known rate.
+        labels: policies.
+        seeds: one trace each.
+        records: of which runs records are kept.
+        claim: whether the evaluation carries a claim.
+
+    Returns:
+        The line; empty for what only Python can ask for.
+    """
+    if isinstance(scenario.cluster, ClusterConfig) or scenario.observability != "router":
+        return ""
+    options = {
+        "--format": scenario.format,
+        "--topology": scenario.topology,
+        "--cluster": scenario.cluster,
+        "--profile": scenario.profile,
+        "--rate": _short(scenario.rate),
+        "--duration": _short(scenario.duration_s),
+        "--warmup": _unless(scenario, "warmup_s"),
+        "--predictor": _unless(scenario, "predictor"),
+        "--targets": scenario.targets,
+        "--tight-share": _short(scenario.tight_share),
+        "--constants-scale": _unless(scenario, "constants_scale"),
+        "--first-seed": str(seeds[0]),
+        "--seeds": str(len(seeds)),
+        "--records": None if records == "first" else records,
+        "--policies": ",".join(labels),
+    }
+    words = ["disaggroute", "evaluate", scenario.workload, *(["--claim"] if claim else [])]
+    for name, value in options.items():
+        words += [] if value is None else [name, value]
+    return shlex.join(words)
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Such as `seed 7`, `seeds 3 to 9` or `seeds 3, 5 and 9`."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seeds {', '.join(map(str, seeds[:-1]))} and {seeds[-1]}"
+
+
+def _targets(setting: Setting) -> str:
+    known = setting.traffic.configuration()
+    kind = known["targets"] if setting.traffic.single else known["workload"]["targets"]
+    return kind or "of the file, else fixed"
+
+
+def _unless(scenario: Scenario, name: str) -> str | None:
+    """The value of a field as text, or None where it is the default."""
+    value = getattr(scenario, name)
+    if value == Scenario.model_fields[name].default:
+        return None
+    return value if isinstance(value, str) else _short(value)
+
+
+def _short(value: float | None) -> str | None:
+    return None if value is None else f"{value:.17g}" if float(f"{value:g}") != value else f"{value:g}"
