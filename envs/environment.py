@@ -94,7 +94,7 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     ## Arguments
 
     ```python
-    gym.make("DisaggRoute-v0", config="mixed-bursty", topology="2P6D", reward="latency")
+    gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
     ```
 
     `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;

@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from . import catalog, cluster_config
 from .cluster import Cluster
+from .cluster_config import ClusterConfig
 from .digest import digest
 
 FILE = "saturation-rates"
@@ -21,8 +22,9 @@ class StoredRate(BaseModel):
 
     Attributes:
         workload: name of the workload.
-        topology: of the cluster.
-        profile: of every instance.
+        cluster: name of the cluster, unless it is given by
+        topology: its instances, and
+        profile: that of each of them.
         rate: requests per second.
         share: of the ceiling, that round robin reached there.
         command: how to find it again.
@@ -31,11 +33,30 @@ class StoredRate(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
-    topology: str
-    profile: str
+    cluster: str | None = None
+    topology: str | None = None
+    profile: str | None = None
     rate: float = Field(gt=0)
     share: float = Field(gt=0, lt=1)
     command: str
+
+    @model_validator(mode="after")
+    def _names_one_cluster(self) -> StoredRate:
+        given = [name for name in ("cluster", "topology", "profile") if getattr(self, name) is not None]
+        if given not in (["cluster"], ["topology", "profile"]):
+            raise ValueError(f"{' and '.join(given) or 'nothing'} given; name a cluster, or a topology and a profile")
+        return self
+
+    def config(self) -> ClusterConfig:
+        """The cluster.
+
+        Raises:
+            ValueError: one of the names is unknown.
+        """
+        if self.cluster is not None:
+            return cluster_config.load(self.cluster)
+        assert self.topology is not None and self.profile is not None  # Else the validator had complained.
+        return cluster_config.from_topology(self.topology, self.profile)
 
 
 class StoredRates(BaseModel):
@@ -64,8 +85,7 @@ def stored_rate(workload: str, cluster: Cluster) -> float | None:
     content = _content(cluster)
     for entry in read():
         if entry.workload == workload:
-            known = cluster_config.from_topology(entry.topology, entry.profile).build()
-            if _content(known) == content:
+            if _content(entry.config().build()) == content:
                 return entry.rate
     return None
 

@@ -43,7 +43,7 @@ def check_scenario(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Traces per policy.")] = 50,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 20_000,
-    duration: Annotated[float, typer.Option(help="Length of the measurement window, simulated seconds.")] = 600.0,
+    duration: Annotated[float, typer.Option(help="Length of the measurement window, simulated seconds.")] = 1_800.0,
     warmup: Warmup = 60.0,
     predictor: PredictorName = "bucket",
     targets: Targets = None,
@@ -60,7 +60,7 @@ def check_scenario(
     is also written to scenario-check.csv in the results folder.
 
     \b
-    disaggroute check-scenario mixed-bursty
+    disaggroute check-scenario mixed-bursty --cluster 2p4d-a40-30k
     disaggroute check-scenario my-mix.yaml --profile h100-qwen3-8b --seeds 10 --also marginal-cost
     """  # noqa: D301
     from ..envs.setting import Setting

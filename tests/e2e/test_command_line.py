@@ -39,7 +39,10 @@ def test_the_version_is_printed() -> None:
     assert run("--version")[0] == f"disaggroute {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["evaluate", "report", "saturate", "list", "explain", "trace", "profile"])
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate", "report", "saturate", "check-scenario", "list", "explain", "trace", "profile"],
+)
 def test_every_command_has_a_help_text(command: str) -> None:
     assert command in run("--help")[0]
     assert "Usage" in run(command, "--help")[0]

@@ -15,7 +15,8 @@ from disaggroute.envs.setting import Setting
 def test_every_stored_rate_names_what_exists_and_how_to_find_it_again() -> None:
     assert read()
     for entry in read():
-        assert entry.workload in workloads.names() and entry.profile in profiles.names()
+        assert entry.workload in workloads.names()
+        assert entry.cluster in cluster_config.names() or entry.profile in profiles.names()
         assert entry.command.startswith(f"disaggroute saturate {entry.workload} ")
         assert entry.share == pytest.approx(0.84, abs=0.002)
 
@@ -38,8 +39,29 @@ def test_other_targets_or_a_file_of_ones_own_have_no_stored_rate(tmp_path: Path)
     assert Setting.of(Scenario.make(workload=str(path))).stored_rate is None
 
 
+def test_a_cluster_with_overrides_has_a_rate_of_its_own() -> None:
+    main = Setting.of(Scenario.make(workload="mixed-bursty", cluster="2p4d-a40-30k"))
+    assert main.stored_rate == 11.65
+    assert Setting.of(Scenario.make(workload="mixed-bursty", topology="2P4D")).stored_rate is None
+
+
 def test_a_malformed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rates.yaml"
     path.write_text("rates: [{workload: chat}]\n")
-    with pytest.raises(ValueError, match="topology is missing"):
+    with pytest.raises(ValueError, match="rate is missing"):
+        saturation_rates.read(path)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "given"),
+    [
+        ("", "nothing"),
+        ("topology: 2P4D, ", "topology"),
+        ("cluster: 2p4d-a40, topology: 2P4D, profile: a40-qwen2.5-3b, ", "cluster and topology and profile"),
+    ],
+)
+def test_an_entry_names_its_cluster_in_one_way(tmp_path: Path, cluster: str, given: str) -> None:
+    path = tmp_path / "rates.yaml"
+    path.write_text(f"rates: [{{workload: chat, {cluster}rate: 1, share: 0.84, command: x}}]\n")
+    with pytest.raises(ValueError, match=f"{given} given; name a cluster, or a topology and a profile"):
         saturation_rates.read(path)

@@ -73,6 +73,28 @@ def test_a_request_meets_its_targets_up_to_the_last_picosecond() -> None:
     assert met_targets(records, trace).tolist() == [True, False, False]
 
 
+def test_a_missed_request_missed_its_ttft_target_its_tpot_target_or_both() -> None:
+    late, slow = 100 * MS + 1, 100 * MS + 1
+    got = summary(
+        [
+            request(0, MS, MS),
+            request(1, late, MS),
+            request(2, MS, slow),
+            request(3, MS, slow),
+            request(4, late, slow),
+            request(5, MS, MS, status=FAILED),
+            {"arrival": 6, "status": REJECTED},
+        ]
+    )
+    assert (got.missed.ttft, got.missed.tpot, got.missed.both) == (1, 2, 3)
+    assert got.met + 6 == got.requests
+    assert {key: got.row()[key] for key in ("missed_ttft", "missed_tpot", "missed_both")} == {
+        "missed_ttft": 1,
+        "missed_tpot": 2,
+        "missed_both": 3,
+    }
+
+
 def test_one_output_token_meets_any_tpot() -> None:
     records, trace = make([request(0, MS, 0, output=1, tpot_target=0)])
     assert met_targets(records, trace).tolist() == [True]
