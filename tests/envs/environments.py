@@ -21,7 +21,7 @@ from disaggroute.envs.window import Window
 Arguments = dict[str, Any]
 
 PROFILE = "a40-qwen2.5-3b"
-SHORT: Arguments = {"duration_s": 4.0, "warmup_s": 1.0}
+SHORT: Arguments = {"config": "mixed-bursty-a40", "duration_s": 4.0, "warmup_s": 1.0}
 
 
 def pools(prefills: int = 2, decodes: int = 3, mixed: int = 0, **fields: Any) -> Arguments:
