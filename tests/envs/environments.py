@@ -99,7 +99,8 @@ class Step:
 
 
 def rollout(env: DisaggRouteEnv, act: Callable[[DisaggRouteEnv], Any] = masked_sample) -> Iterator[Step]:
-    """Steps to the end of an episode that has begun."""
+    """Steps to the end of an episode that has begun; what is sampled is the same at every call."""
+    env.action_space.seed(0)
     terminated = False
     while not terminated:
         action = act(env)

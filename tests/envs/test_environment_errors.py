@@ -151,6 +151,28 @@ def test_a_step_needs_a_reset() -> None:
     env.step((0, 0))
 
 
+def test_a_step_after_an_interrupted_last_step_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = DisaggRouteEnv(**SHORT)
+    env.reset(seed=1)
+    left = len(list(rollout(env)))
+    env.reset(seed=1)
+    for _ in range(left - 1):
+        env.step((0, 0))
+    run = env._episodes.run
+
+    def interrupted() -> None:
+        run()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(env._episodes, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            env.step((0, 0))
+    refused("action: no request awaits one; call reset() first", lambda: env.step((0, 0)))
+    env.reset(seed=1)
+    env.step((0, 0))
+
+
 BAD_PAIRS: list[tuple[Any, str]] = [
     *(
         (action, f"action is {action!r}; {PAIR}")
