@@ -21,7 +21,7 @@ from disaggroute.envs.window import Window
 Arguments = dict[str, Any]
 
 PROFILE = "a40-qwen2.5-3b"
-SHORT: Arguments = {"duration_s": 4.0, "warmup_s": 1.0}
+SHORT: Arguments = {"config": "mixed-bursty-a40", "duration_s": 4.0, "warmup_s": 1.0}
 
 
 def pools(prefills: int = 2, decodes: int = 3, mixed: int = 0, **fields: Any) -> Arguments:
@@ -99,7 +99,8 @@ class Step:
 
 
 def rollout(env: DisaggRouteEnv, act: Callable[[DisaggRouteEnv], Any] = masked_sample) -> Iterator[Step]:
-    """Steps to the end of an episode that has begun."""
+    """Steps to the end of an episode that has begun; what is sampled is the same at every call."""
+    env.action_space.seed(0)
     terminated = False
     while not terminated:
         action = act(env)

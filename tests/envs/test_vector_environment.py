@@ -180,7 +180,7 @@ def test_a_reward_in_python(squared: str) -> None:
 
 def test_times_beyond_2_to_the_53_ps() -> None:
     # 10,000 s; float64 no longer holds every picosecond.
-    pair = Pair({"warmup_s": 10_000, "duration_s": 20, "rate": 0.5, "reward": "latency"}, "NextStep")
+    pair = Pair(SHORT | {"warmup_s": 10_000, "duration_s": 20, "rate": 0.5, "reward": "latency"}, "NextStep")
     pair.reset(seed=0)
     for _ in range(20):
         pair.step()
@@ -188,7 +188,7 @@ def test_times_beyond_2_to_the_53_ps() -> None:
 
 def test_one_environment_and_many() -> None:
     for count in (1, 17):
-        pair = Pair({"duration_s": 1.0, "warmup_s": 0.5, "rate": 30}, "SameStep", count)
+        pair = Pair(SHORT | {"duration_s": 1.0, "warmup_s": 0.5, "rate": 30}, "SameStep", count)
         for _ in range(40):
             pair.step()
 
@@ -205,7 +205,7 @@ def test_more_requests_in_flight_than_a_simulator_first_has_room_for() -> None:
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_asynchronous_environments_are_the_same_too(context: str) -> None:
-    arguments: Arguments = {"duration_s": 1.0, "warmup_s": 0.5, "rate": 30}
+    arguments = SHORT | {"duration_s": 1.0, "warmup_s": 0.5, "rate": 30}
     kwargs = {"context": context}
     others = gym.make_vec(disaggroute.ENVIRONMENT, 2, "async", vector_kwargs=kwargs, **arguments)
     try:
