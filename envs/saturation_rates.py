@@ -84,9 +84,8 @@ def stored_rate(workload: str, cluster: Cluster) -> float | None:
     """
     content = _content(cluster)
     for entry in read():
-        if entry.workload == workload:
-            if _content(entry.config().build()) == content:
-                return entry.rate
+        if entry.workload == workload and _content(entry.config().build()) == content:
+            return entry.rate
     return None
 
 
