@@ -23,7 +23,7 @@ class Scenario(BaseModel):
     Attributes:
         workload: name of a workload family, its YAML file, or a trace file.
         format: format of the trace file; detected when None.
-        topology: instances by role, such as 2P4D or 4M; 2P4D unless `cluster` is given.
+        topology: instances by role, such as 2P4D or 4M; the workload's cluster, else 2P4D, unless `cluster` is given.
         cluster: name or YAML file of a cluster, or what such a file holds, instead of `topology`.
         profile: profile of every instance of `topology`, and source of the SLO targets.
         rate: requests per second; None: not decided (a trace file then keeps its own).

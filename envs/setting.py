@@ -196,7 +196,7 @@ def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
     scenario = Scenario.model_validate_json(text)
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
     family = _family(scenario)
-    config = _cluster(scenario, family.config.profile if family else DEFAULT_PROFILE)
+    config = _cluster(scenario, family)
     cluster = config.build()
     if scenario.observability == "full":
         cluster = replace(cluster, poll_interval=1)
@@ -238,11 +238,15 @@ def _family(scenario: Scenario) -> Workload | None:
     return workloads.make(name, **changes)
 
 
-def _cluster(scenario: Scenario, profile: str) -> ClusterConfig:
+def _cluster(scenario: Scenario, family: Workload | None) -> ClusterConfig:
     if isinstance(scenario.cluster, ClusterConfig):
         return scenario.cluster
     if scenario.cluster is not None:
         return cluster_config.load(scenario.cluster)
+    home = family.config.cluster if family else None
+    if home is not None and scenario.topology is None and scenario.profile is None:
+        return cluster_config.load(home)
+    profile = family.config.profile if family else DEFAULT_PROFILE
     return cluster_config.from_topology(
         DEFAULT_TOPOLOGY if scenario.topology is None else scenario.topology,
         profile if scenario.profile is None else scenario.profile,

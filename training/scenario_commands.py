@@ -60,7 +60,7 @@ def check_scenario(
     is also written to scenario-check.csv in the results folder.
 
     \b
-    disaggroute check-scenario mixed-bursty --cluster 2p4d-a40-30k
+    disaggroute check-scenario mixed-bursty
     disaggroute check-scenario my-mix.yaml --profile h100-qwen3-8b --seeds 10 --also marginal-cost
     """  # noqa: D301
     from ..envs.setting import Setting

@@ -42,6 +42,7 @@ class WorkloadConfig(BaseModel):
         mix: share of each family, by workload name; shares are normalised.
         targets: fixed (by class, from the profile) or relative (to what a request needs alone).
         profile: sets the targets unless another is given.
+        cluster: what a scenario of it runs on unless a topology, cluster or profile is given; None: 2P4D of the profile.
         notes: where the numbers come from.
     """
 
@@ -55,6 +56,7 @@ class WorkloadConfig(BaseModel):
     mix: dict[str, float] | None = None
     targets: Targets = "fixed"
     profile: str = "a40-qwen2.5-3b"
+    cluster: str | None = None
     notes: str = ""
 
     @model_validator(mode="after")

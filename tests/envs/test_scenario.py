@@ -202,3 +202,9 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
         pool = "profile: a40-qwen2.5-3b"
         path.write_text(f"prefill: {{count: {count}, {pool}}}\ndecode: {{count: 1, {pool}}}\n")
         assert Setting.of(scenario).pools["prefill"] == count
+
+
+def test_a_workload_brings_the_cluster_that_it_is_meant_for() -> None:
+    assert Setting.of(Scenario.make(workload="mixed-bursty")).cluster.name == "2p4d-a40-30k"
+    assert Setting.of(Scenario.make(workload="mixed-bursty", topology="1P2D")).cluster.name == "1p2d-a40-qwen2.5-3b"
+    assert Setting.of(Scenario.make(workload="mixed-bursty", cluster="2p6d-a40")).cluster.name == "2p6d-a40"
