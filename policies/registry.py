@@ -30,6 +30,7 @@ _MODULES = {
     "card": "card",
     "marginal-cost": "marginal_cost",
     "simulator-naive": "marginal_cost",
+    "linear": "linear",
 }
 """Module of each built-in policy; it is imported when the policy is asked for."""
 

@@ -19,7 +19,10 @@ Workload = Annotated[
 ]
 Topology = Annotated[
     str | None,
-    typer.Option(help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. Default: the workload's cluster, else 2P4D."),
+    typer.Option(
+        help="Prefill and decode instances, such as 2P4D, or mixed ones, such as 4M. "
+        "Default: the workload's cluster, else 2P4D."
+    ),
 ]
 ClusterFile = Annotated[
     str | None,

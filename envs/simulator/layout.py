@@ -149,7 +149,7 @@ LEARNER_ALL = LEARNER_CLASS + 2 * CLASSES
 LEARNER_FIT = LEARNER_ALL + 2  # Σp, Σp², Σpo
 LEARNER_WORDS = LEARNER_FIT + 6
 
-POLICY_WORDS = 32
+POLICY_WORDS = 48
 """Words of mutable state that a compiled policy has, per router."""
 
 # --- spec row: one engine's constants ---------------------------------------------------------------------------

@@ -123,22 +123,41 @@ def store_cells(typingctx: Any, address: Any, values: Any) -> Any:
     return types.void(types.int64, values), codegen
 
 
+def _ratios(builder: Any, kinds: Any, values: Any, divisors: Any) -> list[Any]:
+    """LLVM values of a tuple of int64 and float64, each divided by its divisor, as float32, rounded to nearest."""
+    ratios = []
+    for k, kind in enumerate(kinds):
+        value = builder.extract_value(values, k)
+        if kind is types.int64:
+            value = builder.sitofp(value, ir.DoubleType())
+        ratios.append(builder.fptrunc(builder.fdiv(value, builder.extract_value(divisors, k)), ir.FloatType()))
+    return ratios
+
+
 @intrinsic
 def store_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> Any:
     """Writes each of a tuple of int64 and float64, divided by its divisor, as float32, rounded to nearest."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        ratios = []
-        for k, kind in enumerate(values):
-            value = builder.extract_value(args[1], k)
-            if kind is types.int64:
-                value = builder.sitofp(value, ir.DoubleType())
-            ratio = builder.fdiv(value, builder.extract_value(args[2], k))
-            ratios.append(builder.fptrunc(ratio, ir.FloatType()))
-        _store_each(builder, args[0], ir.FloatType(), "float32", ratios)
+        _store_each(builder, args[0], ir.FloatType(), "float32", _ratios(builder, values, args[1], args[2]))
         return context.get_dummy_value()
 
     return types.void(types.int64, values, divisors), codegen
+
+
+@intrinsic
+def dot_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> Any:
+    """Σ of the float64 from an address on, each times what `store_ratios` would write; added up in order."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
+        total = ir.Constant(ir.DoubleType(), 0.0)
+        for k, ratio in enumerate(_ratios(builder, values, args[1], args[2])):
+            factor = builder.load(builder.gep(base, [ir.Constant(ir.IntType(64), k)]))
+            total = builder.fadd(total, builder.fmul(factor, builder.fpext(ratio, ir.DoubleType())))
+        return total
+
+    return types.float64(types.int64, values, divisors), codegen
 
 
 @intrinsic

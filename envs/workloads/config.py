@@ -42,7 +42,7 @@ class WorkloadConfig(BaseModel):
         mix: share of each family, by workload name; shares are normalised.
         targets: fixed (by class, from the profile) or relative (to what a request needs alone).
         profile: sets the targets unless another is given.
-        cluster: what a scenario of it runs on unless a topology, cluster or profile is given; None: 2P4D of the profile.
+        cluster: what it runs on unless a topology, cluster or profile is given; None: 2P4D of the profile.
         notes: where the numbers come from.
     """
 

@@ -12,6 +12,7 @@ from ...envs.simulator.slots import region, router_of, slot_at
 from .baselines import length_threshold, power_of_two, random_pair, round_robin
 from .best_fit import best_fit
 from .card import card
+from .linear import linear
 from .marginal_cost import marginal_cost
 from .projected_latency import projected_latency
 from .size_interval import size_interval
@@ -27,7 +28,8 @@ from .size_interval import size_interval
     SIZE_INTERVAL,
     CARD,
     BEST_FIT,
-) = range(10)
+    LINEAR,
+) = range(11)
 """Numbers of the compiled policies."""
 
 
@@ -54,6 +56,8 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return card(S, router, parameters)
     if policy == BEST_FIT:
         return best_fit(S, router, parameters)
+    if policy == LINEAR:
+        return linear(S, router, state, parameters)
     return random_pair(S, router, state)
 
 

@@ -48,6 +48,13 @@ POLICIES = (
     "decode_down=0.1, decode_low=2, decode_high=12, decode_loose=0.5, decode_order=descending)",
     "card",
     "card(prefill_cut=20, prefill_threshold=15, decode_cut=8, decode_band=2, decode_threshold=20)",
+    "linear",
+    'linear(prefill={"queued": -1.5, "prompt*index": 300, "since_last*polled_usage": 2, "tight*queued_work": 9, '
+    '"predicted*queued_strict": -40, "polled_waiting": 1, "own_prefill": 2}, decode={"remaining_work": 50, '
+    '"index": -0.1, "predicted*index": 20, "tight*context_ratio": 3, "polled_running": -4, "kv_capacity": 100, '
+    '"pending": 3, "strict": 2, "pressure": 0.3, "committed_work": -20, "ttft_target*poll_age": 5}, '
+    'mixed={"in_flight": 40, "queued_ratio": 3, "prompt*index": -90, "tight*polled_usage": 7, "step_ratio": 1, '
+    '"tpot_target*prefill_ratio": 0.1, "role": 5, "available": 2})',
     "card(prefill_cut=30, prefill_long=0, prefill_threshold=60, decode_cut=6, decode_long=0.8, decode_threshold=9)",
 )
 CASES = 16
@@ -64,7 +71,8 @@ def check(text: str, case: Case, seed: int) -> None:
     """Runs the three and compares records, views, choices and probabilities."""
     policy = registry.parse(text)
     constants = beliefs(case.cluster)
-    plain = plain_policy(policy.name, policy.params, seed, constants)
+    block_size = case.cluster.instances[0].block_size
+    plain = plain_policy(policy.name, policy.params, seed, constants, block_size)
     picks: list[tuple[int, int, float]] = []
 
     def route(admission: Any) -> tuple[int, int]:

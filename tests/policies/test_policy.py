@@ -27,6 +27,7 @@ NEED_CONSTANTS = (
     "card",
     "marginal-cost",
     "simulator-naive",
+    "linear",
 )
 
 

@@ -24,6 +24,7 @@ BUILT_IN = (
     "card",
     "marginal-cost",
     "simulator-naive",
+    "linear",
 )
 
 
