@@ -11,11 +11,14 @@ import numpy.typing as npt
 
 from . import features, rewards
 from .cluster import PS_PER_S
+from .cluster_config import MAX_COUNT
 from .environment_config import EnvironmentConfig
 from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
+from .simulator.deadlines import NOTE_WORDS
+from .simulator.lanes import WIDTH
 from .simulator.loop import DECIDE, FINISHED
 from .simulator.simulator import resolve_predictor
 
@@ -40,8 +43,8 @@ class Episodes:
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"num_envs is {count}; it must be at least 1")
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise ValueError(f"num_envs is {count!r}; it must be an integer of at least 1")
         self.config = config
         self.count = count
         self.setting = _with_rate(Setting.of(config.scenario))
@@ -72,13 +75,33 @@ class Episodes:
         self._hall = self._furnished()
         self._hall_address = int(self._hall.ctypes.data)
 
+    def __getstate__(self) -> tuple[EnvironmentConfig, int]:
+        """What makes the same episodes again.
+
+        Raises:
+            TypeError: an episode has begun: what it is made of lies in the memory of this process.
+        """
+        if any(simulator is not None for simulator in self.simulators):
+            raise TypeError(
+                "an environment cannot be copied or pickled once an episode has begun; do it before the first reset(), "
+                "or make another one from its spec"
+            )
+        return self.config, self.count
+
+    def __setstate__(self, state: tuple[EnvironmentConfig, int]) -> None:
+        """Makes them again."""
+        self.__init__(*state)  # type: ignore[misc]
+
     def _padded(self) -> tuple[int, int]:
         own = (self.decodes,) if self.aggregated else (self.prefills, self.decodes)
         wanted = self.config.pad_to
         if wanted is None:
             wanted = own
-        if len(wanted) != len(own) or any(w < o for w, o in zip(wanted, own, strict=True)):
-            raise ValueError(f"pad_to is {list(wanted)}; it must be at least {list(own)}, the instances per pool")
+        if len(wanted) != len(own) or any(not o <= w <= MAX_COUNT for w, o in zip(wanted, own, strict=True)):
+            pools = "1 number (mixed)" if self.aggregated else "2 numbers (prefill, decode)"
+            raise ValueError(
+                f"pad_to is {list(wanted)}; it must hold {pools}, at least {list(own)} and at most {MAX_COUNT} each"
+            )
         return (0, wanted[0]) if self.aggregated else (wanted[0], wanted[1])
 
     def _furnished(self) -> Ints:
@@ -94,6 +117,22 @@ class Episodes:
         hall[W.T_PREFILL_ROWS] = self.prefill_rows
         hall[W.T_DECODE_ROWS] = self.decode_rows
         return hall
+
+    def refuse_bad_actions(self, which: npt.NDArray[np.bool_]) -> None:
+        """Checks the actions of these episodes, as `run` does.
+
+        Raises:
+            ValueError: an action names no instance, or one that may not be assigned.
+        """
+        parts = [(self.actions[:, 1], self.decode_mask)]
+        if not self.aggregated:
+            parts.append((self.actions[:, 0], self.prefill_mask))
+        bad = np.zeros(self.count, np.bool_)
+        for chosen, mask in parts:
+            inside = (chosen >= 0) & (chosen < mask.shape[1])
+            bad |= ~inside | (mask[np.arange(self.count), np.where(inside, chosen, 0)] == 0)
+        if (bad & which).any():
+            raise ValueError(self._complaint(int(np.argmax(bad & which))))
 
     def begin(self, i: int, seed: int) -> None:
         """Prepares a new episode at place i; the next `run` brings it to its first decision.
@@ -117,14 +156,20 @@ class Episodes:
             log_ended=True,
         )
         n = len(trace)
-        notes = np.zeros(5 * n, np.int64)  # heap (2n), counted, missed, ended
+        sizes = {
+            W.W_NOTES: NOTE_WORDS * n,
+            W.W_DEADLINES: n + WIDTH,
+            W.W_REQUESTS: n,
+            W.W_MISSED_IDS: n,
+            W.W_ENDED_IDS: n,
+        }
+        notes = np.empty(sum(sizes.values()), np.int64)
         desk = self.desks[i]
         desk[:] = 0
-        address = int(notes.ctypes.data)
-        desk[W.W_HEAP] = address
-        desk[W.W_COUNTED] = address + 16 * n
-        desk[W.W_MISSED_IDS] = address + 24 * n
-        desk[W.W_ENDED_IDS] = address + 32 * n
+        at = int(notes.ctypes.data)
+        for word, size in sizes.items():
+            desk[word] = at
+            at += 8 * size
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
@@ -196,18 +241,18 @@ class Episodes:
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._noted(i, 3, W.W_MISSED)
+        return self._noted(i, W.W_MISSED_IDS, W.W_MISSED)
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        return self._noted(i, 4, W.W_ENDED)
+        return self._noted(i, W.W_ENDED_IDS, W.W_ENDED)
 
-    def _noted(self, i: int, part: int, count: int) -> Ints:
+    def _noted(self, i: int, address: int, count: int) -> Ints:
         k = self.desks.item(i, count)
         if k == 0:
             return _NONE
         notes = self._notes[i]
-        at = part * (len(notes) // 5)
+        at = (self.desks.item(i, address) - int(notes.ctypes.data)) // 8
         return notes[at : at + k].copy()
 
     def outcome(self, i: int) -> Outcome:
@@ -226,14 +271,15 @@ class Episodes:
     def reward_of(self, i: int) -> float:
         """The reward of the last step of episode i."""
         if isinstance(self.reward, CountedReward):
-            return float(self.reward.counted(*self.desks[i, W.W_MISSED : W.W_DT].tolist()))
+            missed, met, waited = self.desks[i, W.W_MISSED : W.W_DT].tolist()
+            return float(self.reward.counted(missed, met, float(waited) / PS_PER_S))
         return float(self.reward.of(self.outcome(i)))
 
     def rewards(self) -> npt.NDArray[np.float64]:
         """(count,) the rewards of the last steps."""
         if isinstance(self.reward, CountedReward):
-            columns = self.desks[:, W.W_MISSED : W.W_DT].T
-            return np.asarray(self.reward.counted(*columns), np.float64)
+            missed, met, waited = self.desks[:, W.W_MISSED : W.W_DT].T
+            return np.asarray(self.reward.counted(missed, met, waited / PS_PER_S), np.float64)
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:
@@ -262,7 +308,7 @@ class Episodes:
                     f"{where}: {role} instance {chosen} is masked (down, draining or padding); "
                     f"allowed are {allowed} (info['action_mask'])"
                 )
-        raise AssertionError(f"{where} is in order")
+        return f"{where}: no request awaits one; call reset() first"
 
 
 def _with_rate(setting: Setting) -> Setting:

@@ -83,7 +83,7 @@ _POLLED = (
     Feature("polled_waiting", "requests", 32, "polled waiting requests"),
     Feature("poll_age", "s", 0.1, "time since the poll"),
 )
-_PROFILE = (
+PROFILE = (
     Feature("tau_prefill", "s/token", 1e-4, "constant: prefill time per prompt token"),
     Feature("tau_decode", "s/token", 0.1, "constant: decode time per output token, calibrated"),
     Feature("kv_capacity", "tokens", 100_000, "constant: KV capacity"),
@@ -97,17 +97,18 @@ _PROFILE = (
     Feature("index", "0 to 1", 1, "index in the pool ÷ the highest index"),
     Feature("available", "0 or 1", 1, "1: requests may be assigned"),
 )
+"""Last columns of every instance: all but `available` stay the same for a whole episode."""
 
-PREFILL = (*_PREFILL_LEDGER, *_POLLED, *_PROFILE)
+PREFILL = (*_PREFILL_LEDGER, *_POLLED, *PROFILE)
 """Columns of a prefill instance."""
 
-DECODE = (*_DECODE_LEDGER, *_POLLED, *_PROFILE)
+DECODE = (*_DECODE_LEDGER, *_POLLED, *PROFILE)
 """Columns of a decode instance."""
 
-MIXED = (*_PREFILL_LEDGER, *_DECODE_LEDGER, *_POLLED, *_PROFILE)
+MIXED = (*_PREFILL_LEDGER, *_DECODE_LEDGER, *_POLLED, *PROFILE)
 """Columns of a mixed instance."""
 
-ABOUT = (*(feature.name for feature in _PROFILE[:-1]), "block_size")
+ABOUT = (*(feature.name for feature in PROFILE[:-1]), "block_size")
 """What the formulas read of an instance, in order: constants (s, tokens), role, index, tokens per block."""
 
 (
@@ -197,12 +198,46 @@ def profile(available: Number, about: Columns) -> tuple[Number, ...]:
     )
 
 
+def prefill_state(
+    view: Columns, prompt: Number, ttft: Number, age: Number, about: Columns
+) -> tuple[Number, ...]:
+    """PREFILL up to the profile, in units."""
+    return prefill_ledger(view, prompt, ttft, about) + polled(view[3], view[4], view[5], age, about)
+
+
+def decode_state(
+    view: Columns,
+    prompt: Number,
+    predicted: Number,
+    tpot: Number,
+    age: Number,
+    about: Columns,
+) -> tuple[Number, ...]:
+    """DECODE up to the profile, in units."""
+    return decode_ledger(view, prompt, predicted, tpot, about) + polled(view[7], view[8], view[9], age, about)
+
+
+def mixed_state(
+    prefill_view: Columns,
+    view: Columns,
+    prompt: Number,
+    predicted: Number,
+    ttft: Number,
+    tpot: Number,
+    age: Number,
+    about: Columns,
+) -> tuple[Number, ...]:
+    """MIXED up to the profile, in units."""
+    first = prefill_ledger(prefill_view, prompt, ttft, about)
+    second = decode_ledger(view, prompt, predicted, tpot, about)
+    return first + second + polled(view[7], view[8], view[9], age, about)
+
+
 def prefill_row(
     view: Columns, prompt: Number, ttft: Number, age: Number, about: Columns
 ) -> tuple[Number, ...]:
     """PREFILL in units."""
-    ledger = prefill_ledger(view, prompt, ttft, about)
-    return ledger + polled(view[3], view[4], view[5], age, about) + profile(view[6], about)
+    return prefill_state(view, prompt, ttft, age, about) + profile(view[6], about)
 
 
 def decode_row(
@@ -214,8 +249,7 @@ def decode_row(
     about: Columns,
 ) -> tuple[Number, ...]:
     """DECODE in units."""
-    ledger = decode_ledger(view, prompt, predicted, tpot, about)
-    return ledger + polled(view[7], view[8], view[9], age, about) + profile(view[10], about)
+    return decode_state(view, prompt, predicted, tpot, age, about) + profile(view[10], about)
 
 
 def mixed_row(
@@ -229,9 +263,8 @@ def mixed_row(
     about: Columns,
 ) -> tuple[Number, ...]:
     """MIXED in units."""
-    first = prefill_ledger(prefill_view, prompt, ttft, about)
-    second = decode_ledger(view, prompt, predicted, tpot, about)
-    return first + second + polled(view[7], view[8], view[9], age, about) + profile(view[10], about)
+    state = mixed_state(prefill_view, view, prompt, predicted, ttft, tpot, age, about)
+    return state + profile(view[10], about)
 
 
 for _formula in (
@@ -242,6 +275,9 @@ for _formula in (
     polled,
     profile,
     request_row,
+    prefill_state,
+    decode_state,
+    mixed_state,
     prefill_row,
     decode_row,
     mixed_row,

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from . import catalog
-from .cluster import PS_PER_S
 from .trace import Trace
 
 Number = Any
@@ -72,13 +71,13 @@ class CountedReward(Reward):
 
     def of(self, outcome: Outcome) -> float:
         """The weighted sum."""
-        return float(self.counted(len(outcome.missed), outcome.met, round(outcome.waited * PS_PER_S)))
+        return float(self.counted(len(outcome.missed), outcome.met, outcome.waited))
 
     @classmethod
     def counted(cls, missed: Number, met: Number, waited: Number) -> Number:
-        """The weighted sum of counts, or of arrays of them; `waited` in ps."""
+        """The weighted sum of counts, or of arrays of them; `waited` in s."""
         of_missed, of_met, of_waited = cls.weights
-        return of_missed * missed + of_met * met + of_waited * (waited / PS_PER_S)
+        return of_missed * missed + of_met * met + of_waited * waited
 
 
 class SloMiss(CountedReward):
@@ -111,8 +110,9 @@ def register(reward: R) -> R:
     """Class decorator: adds a reward under its `name`, for this process.
 
     Raises:
-        ValueError: it has no name, or another class has it.
+        ValueError: it is no complete class of a reward, it has no name, or another class has its name.
     """
+    _check(reward)
     name = getattr(reward, "name", None)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{reward.__qualname__}: name is {name!r}; it must be text")
@@ -142,10 +142,18 @@ def make(name: str) -> Reward:
             raise ValueError(f"reward {name!r} cannot be loaded from {point.value} ({error})") from error
         if not (isinstance(found, type) and issubclass(found, Reward) and found.name == name):
             raise ValueError(f"reward {name!r}: {point.value} is no Reward class with that name")
+        _check(found)
         _classes[name] = found
     if name not in _classes:
         raise ValueError(catalog.unknown("reward", name, names()))
     return _classes[name]()
+
+
+def _check(reward: object) -> None:
+    if not (isinstance(reward, type) and issubclass(reward, Reward)):
+        raise ValueError(f"{getattr(reward, '__qualname__', repr(reward))} is no class that extends Reward")
+    for method in sorted(reward.__abstractmethods__):
+        raise ValueError(f"{reward.__qualname__}: {method} is missing; a reward must have it")
 
 
 @cache

@@ -34,13 +34,21 @@ class CompiledPolicy(Policy):
 
     def __init__(self, **params: object) -> None:
         super().__init__(**params)
-        self._vector = self.vector()
+        self._vectors: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._out = np.zeros(3, np.int64)
         self.reset(0)
 
     def vector(self) -> npt.NDArray[np.float64]:
         """The parameters in the order in which the chooser reads them."""
         return np.zeros(1)
+
+    def vector_for(self, prefills: int, decodes: int) -> npt.NDArray[np.float64]:
+        """The same for pools of these sizes (aggregated: 0 and the mixed instances), where they matter.
+
+        Raises:
+            ValueError: a parameter is made for pools of other sizes.
+        """
+        return self.vector()
 
     def reset(self, seed: int) -> None:
         """Forgets everything; what is random follows from the seed.
@@ -54,7 +62,8 @@ class CompiledPolicy(Policy):
         """Picks a prefill and a decode instance that may be assigned (aggregated: one mixed instance, twice).
 
         Raises:
-            ValueError: the request was sent already, or constants that the policy needs are missing.
+            ValueError: the request was sent already, constants that the policy needs are missing, or a parameter is
+                made for pools of other sizes.
         """
         return self.choose(admission)[:2]
 
@@ -62,7 +71,7 @@ class CompiledPolicy(Policy):
         """`route` with the probability of the choice.
 
         Raises:
-            ValueError: the request was sent already, or constants that the policy needs are missing.
+            ValueError: as `route`.
         """
         self._check_constants(admission.constants is not None)
         header = _Header.from_address(admission.address)
@@ -73,7 +82,8 @@ class CompiledPolicy(Policy):
         kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
         # The chooser finds state and parameters through the block; for one call it is shown this object's.
         header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
-        header[L.H_PARAMETERS] = self._vector.ctypes.data
+        prefills = 0 if admission.aggregated else len(admission.prefill)
+        header[L.H_PARAMETERS] = self._fitted(prefills, len(admission.decode)).ctypes.data
         episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
         header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
         return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
@@ -82,10 +92,12 @@ class CompiledPolicy(Policy):
         """Puts parameters and initial state into a simulator, for `episode.run_episode` with `number`.
 
         Raises:
-            ValueError: the simulator has no constants and the policy needs them, or the seed is negative.
+            ValueError: the simulator has no constants and the policy needs them, a parameter is made for pools of
+                other sizes, or the seed is negative.
         """
         self._check_constants(simulator.constants is not None)
-        simulator.set_parameters(self._vector)
+        cluster = simulator.cluster
+        simulator.set_parameters(self._fitted(len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)))
         state = initial_state(seed)
         for router in range(simulator.cluster.routers):
             simulator.policy_state(router)[:] = state[router]
@@ -94,11 +106,17 @@ class CompiledPolicy(Policy):
         """Runs the compiled loop from a fresh state to the end, or to `until` (ps); always True.
 
         Raises:
-            ValueError: the simulator has no constants and the policy needs them, or the seed is negative.
+            ValueError: as `prepare`.
         """
         self.prepare(simulator, seed)
         simulator.run_with(episode.run_episode, self.number, until=until)
         return True
+
+    def _fitted(self, prefills: int, decodes: int) -> npt.NDArray[np.float64]:
+        pools = prefills, decodes
+        if pools not in self._vectors:
+            self._vectors[pools] = np.ascontiguousarray(self.vector_for(*pools), np.float64)
+        return self._vectors[pools]
 
     def _check_constants(self, given: bool) -> None:
         if self.needs_constants and not given:

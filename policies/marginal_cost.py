@@ -11,12 +11,9 @@ from pydantic import Field
 from .compiled import episode
 from .compiled.marginal_cost import PARAMETERS
 from .compiled_policy import CompiledPolicy
-from .policy import Parameters
+from .policy import HIGHEST, Parameters
 from .registry import register
 from .search_space import Dimension
-
-HIGHEST = 1e6
-"""Upper end of weights and factors: costs stay finite whatever the load."""
 
 NAIVE_TAU_SCALE = 1 / 7.4
 """The study's uncalibrated τ over its measured one."""

@@ -15,9 +15,12 @@ from ..envs.admission import Admission
 from .policy_text import PolicyText
 from .search_space import Dimension
 
+HIGHEST = 1e6
+"""Upper end of weights, sizes and prices: costs stay finite whatever the load."""
+
 
 class Parameters(BaseModel):
-    """Parameters of a policy: numbers, words and None, each with a default, a range and a description."""
+    """Parameters of a policy: numbers, words, lists and None, each with a default, a range and a description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

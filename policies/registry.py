@@ -25,6 +25,9 @@ _MODULES = {
     "length-threshold": "length_threshold",
     "least-ttft": "projected_latency",
     "min-tpot": "projected_latency",
+    "best-fit": "best_fit",
+    "size-interval": "size_interval",
+    "card": "card",
     "marginal-cost": "marginal_cost",
     "simulator-naive": "marginal_cost",
 }

@@ -49,6 +49,7 @@ def simulate(
     Raises:
         ValueError: an unknown policy or predictor, bad parameters, a request that cannot fit, both or neither of
             policy and assignment, or an assignment out of range.
+        PolicyError: the policy failed or chose what may not be chosen; names it, the request and the pools.
     """
     return run(
         trace,

@@ -1,9 +1,10 @@
 """The simulated cluster: the compiled core, and the plain reference that it is tested against."""
 
+from .choices import PolicyError
 from .simulate import SimulationResult, run_policy, simulate
 from .simulator import FOREVER, Simulator, Snapshot
 
-__all__ = ["FOREVER", "SimulationResult", "Simulator", "Snapshot", "run_policy", "simulate", "warm_up"]
+__all__ = ["FOREVER", "PolicyError", "SimulationResult", "Simulator", "Snapshot", "run_policy", "simulate", "warm_up"]
 
 
 def warm_up() -> None:

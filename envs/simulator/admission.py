@@ -9,7 +9,7 @@ from .arithmetic import rarely, udiv
 from .compile import inline
 from .decode import offer
 from .learner import predict
-from .memory import ld, ld32, ldc, ldc8, ldc32, st, st16, st32, stf
+from .memory import ld, ld32, ldc, ldc8, ldc32, st, st16, st32, stf, store_cells
 from .polls import before_change, refresh
 from .slots import (
     engine_at,
@@ -24,7 +24,6 @@ from .slots import (
 
 PREFILL_COLUMNS = 7
 DECODE_COLUMNS = 11
-_INT32_MAX = (1 << 31) - 1
 
 
 @inline
@@ -152,53 +151,44 @@ def log_decision(S: int, s: int, router: int, p: int, d: int, probability: float
     st(row, L.D_POLL, ld(S, L.H_VISIBLE))
     st32(row, L.D32_REQUEST, ld32(s, L.S_REQUEST))
     st32(row, L.D32_PREDICTED, ld32(s, L.S_PREDICTED))
-    view = row + L.D32_VIEW * 4
-    see_prefill(S, router, p, view, True)
-    see_decode(S, router, d, view + PREFILL_COLUMNS * 4, True)
+    store_cells(row + L.D32_VIEW * 4, prefill_view(S, router, p) + decode_view(S, router, d))
     stf(row, L.D_PROBABILITY_WORD, probability)
     st32(row, L.D32_PREFILL, p)
     st32(row, L.D32_DECODE, d)
 
 
 @inline
-def put(out: int, column: int, value: int, narrow: bool) -> None:
-    """Writes a column of a view, as int64 or as int32 (cut off at its largest value)."""
-    if narrow:
-        st32(out, column, min(value, _INT32_MAX))
-    else:
-        st(out, column, value)
-
-
-@inline
-def see_prefill(S: int, router: int, p: int, out: int, narrow: bool) -> None:
-    """Writes PREFILL_VIEW (envs/records.py) of prefill row p, at the last sync."""
+def prefill_view(S: int, router: int, p: int) -> tuple[int, ...]:
+    """PREFILL_VIEW (envs/records.py) of prefill row p, at the last sync."""
     row = ledger.prefill_row(S, router, p)
-    put(out, 0, ld(row, L.PRE_QUEUED), narrow)
-    put(out, 1, ld(row, L.PRE_TOKENS), narrow)
-    put(out, 2, ld(row, L.PRE_STRICT), narrow)
-    see_poll_of(S, p, out, 3, narrow)
+    return (
+        ld(row, L.PRE_QUEUED),
+        ld(row, L.PRE_TOKENS),
+        ld(row, L.PRE_STRICT),
+        *polled_view(S, p),
+    )
 
 
 @inline
-def see_decode(S: int, router: int, d: int, out: int, narrow: bool) -> None:
-    """Writes DECODE_VIEW (envs/records.py) of decode row d, at the last sync."""
+def decode_view(S: int, router: int, d: int) -> tuple[int, ...]:
+    """DECODE_VIEW (envs/records.py) of decode row d, at the last sync."""
     row = ledger.decode_row(S, router, d)
-    put(out, 0, ld(row, L.DEC_IN_FLIGHT), narrow)
-    put(out, 1, ld(row, L.DEC_PENDING), narrow)
-    put(out, 2, ld(row, L.DEC_COMMITTED), narrow)
-    put(out, 3, ld(row, L.DEC_OUTPUT), narrow)
-    put(out, 4, ledger.remaining_output(S, d, row), narrow)
-    put(out, 5, ledger.context(S, d, row), narrow)
-    put(out, 6, ld(row, L.DEC_STRICT), narrow)
-    see_poll_of(S, ldc(S, L.H_PREFILLS) + d, out, 7, narrow)
+    return (
+        ld(row, L.DEC_IN_FLIGHT),
+        ld(row, L.DEC_PENDING),
+        ld(row, L.DEC_COMMITTED),
+        ld(row, L.DEC_OUTPUT),
+        ledger.remaining_output(S, d, row),
+        ledger.context(S, d, row),
+        ld(row, L.DEC_STRICT),
+        *polled_view(S, ldc(S, L.H_PREFILLS) + d),
+    )
 
 
 @inline
-def see_poll_of(S: int, i: int, out: int, column: int, narrow: bool) -> None:
-    """Writes the polled columns of engine i (used, running, waiting), and whether it may be assigned."""
+def polled_view(S: int, i: int) -> tuple[int, int, int, int]:
+    """The polled columns of engine i (used, running, waiting), and whether it may be assigned."""
     e = engine_at(S, i)
     refresh(S, i, e)
-    put(out, column, ld(e, L.E_POLL_USED), narrow)
-    put(out, column + 1, ld(e, L.E_POLL_RUNNING), narrow)
-    put(out, column + 2, ld(e, L.E_POLL_WAITING), narrow)
-    put(out, column + 3, int(ld(e, L.E_STATE) == L.STATE_UP), narrow)
+    up = int(ld(e, L.E_STATE) == L.STATE_UP)
+    return ld(e, L.E_POLL_USED), ld(e, L.E_POLL_RUNNING), ld(e, L.E_POLL_WAITING), up

@@ -1,53 +1,35 @@
-"""Which misses are certain: a heap of deadlines, one entry per request.
+"""Which misses are certain: the deadlines of the agent's requests whose fate is open.
 
 A request that has no token by arrival + TTFT target has missed it; one whose first token came in time misses its TPOT
-target once more than (o − 1) · target has passed since. An entry that comes up is judged by the request's record: it
-leaves, or waits for the request's next deadline. Requests that end are judged by their whole record.
+target once more than (o − 1) · target has passed since. A deadline says until when no miss of its request can be
+certain. When it has passed the request is judged by its record: it is missed, or has another such instant. Requests
+that end are judged by their whole record.
+
+Deadlines stand in an array in no order, beside the requests that they belong to: vectors find those that have passed
+faster than a heap would, since few are open at a time. A request that is no longer open gives its place to the last.
+A note per request says what judging it takes, on one cache line.
 """
 
 from __future__ import annotations
 
+from . import lanes as V
 from . import layout as L
 from .compile import inline
-from .memory import ld, ld16, ldc, ldc32, st
+from .memory import ld, ld16, ld32, ldc, ldc32, st
 
-FINISHED_STATUS = 0
+FINISHED_STATUS, REJECTED_STATUS = 0, 2
 
+SETTLED = -1
+"""Place of a request whose miss is counted."""
 
-@inline
-def push(heap: int, size: int, deadline: int, request: int) -> None:
-    """Adds an entry to a binary heap of (deadline, request) pairs that holds `size` of them."""
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        other = ld(heap, 2 * parent)
-        if other <= deadline:
-            break
-        st(heap, 2 * at, other)
-        st(heap, 2 * at + 1, ld(heap, 2 * parent + 1))
-        at = parent
-    st(heap, 2 * at, deadline)
-    st(heap, 2 * at + 1, request)
+NO_SPAN = 1 << 60
+"""Span of a request with one output token: no TPOT target binds it."""
 
-
-@inline
-def sift_down(heap: int, size: int, deadline: int, request: int) -> None:
-    """Puts an entry in the place of the first of a heap of `size` entries."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and ld(heap, 2 * child + 2) < ld(heap, 2 * child):
-            child += 1
-        other = ld(heap, 2 * child)
-        if deadline <= other:
-            break
-        st(heap, 2 * at, other)
-        st(heap, 2 * at + 1, ld(heap, 2 * child + 1))
-        at = child
-    st(heap, 2 * at, deadline)
-    st(heap, 2 * at + 1, request)
+# a note
+N_PLACE = 0  # where its deadline stands, or SETTLED
+N_FIRST = 1  # TTFT's deadline, ps
+N_SPAN = 2  # longest time between first and last token, ps
+NOTE_WORDS = 4
 
 
 @inline
@@ -57,39 +39,78 @@ def record_of(S: int, request: int) -> int:
 
 
 @inline
-def arrival_of(S: int, request: int) -> int:
-    """Arrival of a request of the trace, ps."""
-    return ldc(ldc(S, L.H_T_ARRIVAL), request)
+def note_of(notes: int, request: int) -> int:
+    """Address of a request's note."""
+    return notes + request * (NOTE_WORDS * 8)
 
 
 @inline
-def first_deadline(S: int, request: int) -> int:
-    """When a request misses its TTFT target, ps."""
-    return arrival_of(S, request) + ldc(ldc(S, L.H_T_TTFT), request)
+def open_fate(S: int, notes: int, deadlines: int, requests: int, count: int, request: int) -> None:
+    """Adds a request that was just sent to the `count` open ones."""
+    now = ld(S, L.H_NOW)
+    first = ldc(ldc(S, L.H_T_ARRIVAL), request) + ldc(ldc(S, L.H_T_TTFT), request)
+    output = ldc32(ldc(S, L.H_T_OUTPUT), request)
+    span = (output - 1) * ldc(ldc(S, L.H_T_TPOT), request) if output > 1 else NO_SPAN
+    note = note_of(notes, request)
+    st(note, N_PLACE, count)
+    st(note, N_FIRST, first)
+    st(note, N_SPAN, span)
+    if count & (V.WIDTH - 1) == 0:
+        V.store(deadlines, count, V.spread(L.FOREVER))
+    st(deadlines, count, min(first, now + span))
+    st(requests, count, request)
 
 
 @inline
-def decode_span(S: int, request: int) -> int:
-    """Longest time between its first and last token, ps: (o − 1) · TPOT target."""
-    return (ldc32(ldc(S, L.H_T_OUTPUT), request) - 1) * ldc(ldc(S, L.H_T_TPOT), request)
+def settle(notes: int, deadlines: int, requests: int, count: int, request: int) -> int:
+    """Takes a request out of the `count` open ones; returns how many are left."""
+    note = note_of(notes, request)
+    at = ld(note, N_PLACE)
+    last = count - 1
+    moved = ld(requests, last)
+    st(deadlines, at, ld(deadlines, last))
+    st(requests, at, moved)
+    st(note_of(notes, moved), N_PLACE, at)
+    st(deadlines, last, L.FOREVER)
+    st(note, N_PLACE, SETTLED)
+    return last
 
 
 @inline
-def next_deadline(S: int, request: int) -> int:
-    """The deadline that a request in flight has now, ps: TTFT's, or TPOT's once the first token is known in time.
+def first_passed(deadlines: int, at: int, count: int, now: int) -> int:
+    """The first place from `at`, a multiple of eight, on whose deadline lies before now; `count` or more if none."""
+    while at < count:
+        found = V.first_true(V.load(deadlines, at) < now)
+        if found < V.WIDTH:
+            return at + found
+        at += V.WIDTH
+    return at
 
-    The core may know a first token before its time (it ends a step that has begun); it lies before TTFT's deadline then
-    as well.
+
+@inline
+def next_deadline(S: int, note: int, request: int, now: int) -> int:
+    """Until when, given what is out at `now`, a request in flight cannot be a certain miss, ps.
+
+    Without a token it is TTFT's deadline, or TPOT's of a token that came out right now, whichever is earlier: a request
+    with few tokens may miss TPOT before TTFT's deadline. The core may know a token before its time (it ends a step
+    that has begun), which a kill can still prevent.
     """
-    deadline = first_deadline(S, request)
+    first, span = ld(note, N_FIRST), ld(note, N_SPAN)
     token = ld(record_of(S, request), L.R_FIRST_TOKEN)
-    return deadline if token < 0 or token > deadline else token + decode_span(S, request)
+    if token < 0 or token > now:
+        return min(first, now + span)
+    return first if token > first else token + span
 
 
 @inline
-def met_targets(S: int, request: int) -> bool:
-    """Whether a request that has ended met both targets."""
-    row = record_of(S, request)
+def was_sent(row: int) -> bool:
+    """Whether a request that has ended (record row) was ever sent: one that no instance could take was not."""
+    return ld16(row, L.R16_STATUS) != REJECTED_STATUS or ld32(row, L.R32_REROUTES) > 0
+
+
+@inline
+def met_targets(row: int, note: int) -> bool:
+    """Whether a request that was sent and has ended met both targets."""
     token = ld(row, L.R_FIRST_TOKEN)
-    in_time = ld16(row, L.R16_STATUS) == FINISHED_STATUS and token <= first_deadline(S, request)
-    return in_time and ld(row, L.R_LAST_TOKEN) - token <= decode_span(S, request)
+    in_time = ld16(row, L.R16_STATUS) == FINISHED_STATUS and token <= ld(note, N_FIRST)
+    return in_time and ld(row, L.R_LAST_TOKEN) - token <= ld(note, N_SPAN)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .admission import DECODE_COLUMNS, PREFILL_COLUMNS, see_decode, see_prefill, send
+from .admission import DECODE_COLUMNS, PREFILL_COLUMNS, decode_view, prefill_view, send
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
-from .memory import copy_words, ld, ld32, ldc, ldf, st
+from .memory import copy_words, ld, ld32, ldc, ldf, st, store_words
 from .slots import engine_at, grouped, router_of, slot_at
 
 
@@ -53,9 +53,9 @@ def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
     router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
     for p in range(ldc(S, L.H_ROUTED)):
-        see_prefill(S, router, p, prefill_out + p * (PREFILL_COLUMNS * 8), False)
+        store_words(prefill_out + p * (PREFILL_COLUMNS * 8), prefill_view(S, router, p))
     for d in range(ldc(S, L.H_DECODES)):
-        see_decode(S, router, d, decode_out + d * (DECODE_COLUMNS * 8), False)
+        store_words(decode_out + d * (DECODE_COLUMNS * 8), decode_view(S, router, d))
 
 
 @inline

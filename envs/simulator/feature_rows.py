@@ -9,16 +9,16 @@ from .. import features as F
 from ..cluster import PS_PER_S
 from . import layout as L
 from . import ledger
-from .admission import PREFILL_COLUMNS, see_decode, see_prefill
+from .admission import decode_view, prefill_view
 from .compile import inline
-from .memory import ld, ld32, ldc, ldcf, stf32
-from .slots import region
+from .memory import ld, ld32, ldc, ldcf, store_ratios
 
-REQUEST_COLUMNS, PREFILL_FEATURES, DECODE_FEATURES, MIXED_FEATURES = (
-    len(columns) for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED)
+REQUEST_COLUMNS, PREFILL_FEATURES, DECODE_FEATURES, MIXED_FEATURES, PROFILE_COLUMNS = (
+    len(columns) for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED, F.PROFILE)
 )
-_REQUEST_SCALES, _PREFILL_SCALES, _DECODE_SCALES, _MIXED_SCALES = (
-    tuple(float(feature.scale) for feature in columns) for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED)
+_REQUEST_SCALES, _PREFILL_SCALES, _DECODE_SCALES, _MIXED_SCALES, _PROFILE_SCALES = (
+    tuple(float(feature.scale) for feature in columns)
+    for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED, F.PROFILE)
 )
 _ABOUT = len(F.ABOUT)
 _PS = float(PS_PER_S)
@@ -75,74 +75,51 @@ def about(S: int, i: int) -> tuple[float, ...]:
 
 
 @inline
-def prefill_view(S: int, router: int, p: int) -> tuple[float, ...]:
-    """PREFILL_VIEW of prefill row p."""
-    view = region(S, L.H_O_SCRATCH)
-    see_prefill(S, router, p, view, False)
-    return (
-        float(ld(view, 0)),
-        float(ld(view, 1)),
-        float(ld(view, 2)),
-        float(ld(view, 3)),
-        float(ld(view, 4)),
-        float(ld(view, 5)),
-        float(ld(view, 6)),
-    )
-
-
-@inline
-def decode_view(S: int, router: int, d: int) -> tuple[float, ...]:
-    """DECODE_VIEW of decode row d."""
-    view = region(S, L.H_O_SCRATCH) + PREFILL_COLUMNS * 8
-    see_decode(S, router, d, view, False)
-    return (
-        float(ld(view, 0)),
-        float(ld(view, 1)),
-        float(ld(view, 2)),
-        float(ld(view, 3)),
-        float(ld(view, 4)),
-        float(ld(view, 5)),
-        float(ld(view, 6)),
-        float(ld(view, 7)),
-        float(ld(view, 8)),
-        float(ld(view, 9)),
-        float(ld(view, 10)),
-    )
-
-
-@inline
 def write_request(S: int, router: int, s: int, out: int) -> None:
     """Writes REQUEST of the request in slot address s, len(REQUEST) float32."""
     last = ld(S, L.H_LAST + router)
     since = 0.0 if last < 0 else (ld(S, L.H_NOW) - last) / _PS
     tight = float(ledger.is_tight(ld32(s, L.S_PLACE)))
     row = F.request_row(prompt_of(s), predicted_of(s), tight, ttft_of(S, s), tpot_of(S, s), since)
-    for k in range(REQUEST_COLUMNS):
-        stf32(out, k, row[k] / _REQUEST_SCALES[k])
+    store_ratios(out, row, _REQUEST_SCALES)
 
 
 @inline
 def write_prefill(S: int, router: int, s: int, p: int, out: int) -> None:
-    """Writes PREFILL of instance p for the request in slot address s, len(PREFILL) float32."""
-    row = F.prefill_row(prefill_view(S, router, p), prompt_of(s), ttft_of(S, s), poll_age(S), about(S, p))
-    for k in range(PREFILL_FEATURES):
-        stf32(out, k, row[k] / _PREFILL_SCALES[k])
+    """Writes PREFILL of instance p for the request in slot address s, but for the profile."""
+    view, constants = prefill_view(S, router, p), about(S, p)
+    row = F.prefill_state(view, prompt_of(s), ttft_of(S, s), poll_age(S), constants)
+    store_ratios(out, row, _PREFILL_SCALES)
+    write_available(out, PREFILL_FEATURES, view[6])
 
 
 @inline
 def write_decode(S: int, router: int, s: int, d: int, out: int) -> None:
-    """Writes DECODE of instance d for the request in slot address s, len(DECODE) float32."""
+    """Writes DECODE of instance d for the request in slot address s, but for the profile."""
     view, constants = decode_view(S, router, d), about(S, ldc(S, L.H_PREFILLS) + d)
-    row = F.decode_row(view, prompt_of(s), predicted_of(s), tpot_of(S, s), poll_age(S), constants)
-    for k in range(DECODE_FEATURES):
-        stf32(out, k, row[k] / _DECODE_SCALES[k])
+    row = F.decode_state(view, prompt_of(s), predicted_of(s), tpot_of(S, s), poll_age(S), constants)
+    store_ratios(out, row, _DECODE_SCALES)
+    write_available(out, DECODE_FEATURES, view[10])
 
 
 @inline
 def write_mixed(S: int, router: int, s: int, m: int, out: int) -> None:
-    """Writes MIXED of instance m for the request in slot address s, len(MIXED) float32."""
+    """Writes MIXED of instance m for the request in slot address s, but for the profile."""
     first, view = prefill_view(S, router, m), decode_view(S, router, m)
     prompt, predicted, ttft, tpot = prompt_of(s), predicted_of(s), ttft_of(S, s), tpot_of(S, s)
-    row = F.mixed_row(first, view, prompt, predicted, ttft, tpot, poll_age(S), about(S, m))
-    for k in range(MIXED_FEATURES):
-        stf32(out, k, row[k] / _MIXED_SCALES[k])
+    row = F.mixed_state(first, view, prompt, predicted, ttft, tpot, poll_age(S), about(S, m))
+    store_ratios(out, row, _MIXED_SCALES)
+    write_available(out, MIXED_FEATURES, view[10])
+
+
+@inline
+def write_available(out: int, columns: int, up: int) -> None:
+    """Writes the last of a row's columns."""
+    store_ratios(out + (columns - 1) * 4, (up,), (_PROFILE_SCALES[-1],))
+
+
+@inline
+def write_profile(S: int, i: int, out: int, columns: int) -> None:
+    """Writes the profile of instance i (prefill instances first): the end of its row, the same in a whole episode."""
+    row = F.profile(1.0, about(S, i))
+    store_ratios(out + (columns - PROFILE_COLUMNS) * 4, row, _PROFILE_SCALES)

@@ -87,7 +87,6 @@ H_O_ENGINES = next(_h)
 H_O_PHASES = next(_h)
 H_O_BATCH = next(_h)
 H_O_CROSS = next(_h)
-H_O_SCRATCH = next(_h)  # for one call's intermediate values
 H_O_SLOTS = next(_h)
 # strides, words
 H_PHASE_STRIDE = next(_h)
@@ -98,7 +97,6 @@ H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
 H_LAST = next(_h)  # each router's last admission, ps, −1 if none: MAX_ROUTERS words
 HEADER_WORDS = 88
-SCRATCH_WORDS = 128
 
 # --- rows by instance ------------------------------------------------------------------------------------------
 # What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of

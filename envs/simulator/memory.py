@@ -16,15 +16,15 @@ from numba.core import types
 from numba.extending import intrinsic
 
 
-def _tag(builder: Any, instruction: Any, width: int) -> None:
-    """Tells the compiler that accesses of different widths never touch the same memory.
+def _tag(builder: Any, instruction: Any, name: str) -> None:
+    """Tells the compiler that accesses of different kinds never touch the same memory.
 
-    So it is in the core: no word is ever read in two widths, but by `copy_words`.
+    So it is in the core: no word is ever read as two kinds, but by `copy_words`.
     """
     module = builder.module
     whole = ir.Constant(ir.IntType(64), 0)
     root = module.add_metadata(["disaggroute"])
-    kind = module.add_metadata([f"int{width}", root, whole])
+    kind = module.add_metadata([name, root, whole])
     instruction.set_metadata("tbaa", module.add_metadata([kind, kind, whole]))
 
 
@@ -36,7 +36,7 @@ def _loader(numba_type: Any, llvm_type: Any, result: Any, constant: bool = False
             if constant:
                 value.set_metadata("invariant.load", builder.module.add_metadata([]))
             elif isinstance(llvm_type, ir.IntType):
-                _tag(builder, value, llvm_type.width)
+                _tag(builder, value, f"int{llvm_type.width}")
             return builder.sext(value, ir.IntType(64)) if numba_type is not result else value
 
         return result(types.int64, types.int64), codegen
@@ -51,7 +51,7 @@ def _storer(numba_type: Any, llvm_type: Any, given: Any) -> Any:
             value = builder.trunc(args[2], llvm_type) if numba_type is not given else args[2]
             instruction = builder.store(value, builder.gep(base, [args[1]]))
             if isinstance(llvm_type, ir.IntType):
-                _tag(builder, instruction, llvm_type.width)
+                _tag(builder, instruction, f"int{llvm_type.width}")
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, given), codegen
@@ -87,27 +87,58 @@ st8 = _storer(types.int8, ir.IntType(8), types.int64)
 """st8(address, k, value): writes the low 8 bits of value."""
 
 
+def _store_each(builder: Any, address: Any, cell: Any, name: str, values: Any) -> None:
+    """Stores LLVM values of the type `cell` one after the other."""
+    base = builder.inttoptr(address, cell.as_pointer())
+    for k, value in enumerate(values):
+        _tag(builder, builder.store(value, builder.gep(base, [ir.Constant(ir.IntType(64), k)])), name)
+
+
 @intrinsic
-def stf32(typingctx: Any, address: Any, offset: Any, value: Any) -> Any:
-    """Writes a float64 as the k-th float32, rounded to nearest."""
+def store_words(typingctx: Any, address: Any, values: Any) -> Any:
+    """Writes a tuple of int64 as words."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        base = builder.inttoptr(args[0], ir.FloatType().as_pointer())
-        builder.store(builder.fptrunc(args[2], ir.FloatType()), builder.gep(base, [args[1]]))
+        words = [builder.extract_value(args[1], k) for k in range(values.count)]
+        _store_each(builder, args[0], ir.IntType(64), "int64", words)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.float64), codegen
+    return types.void(types.int64, values), codegen
 
 
 @intrinsic
-def ldf32(typingctx: Any, address: Any, offset: Any) -> Any:
-    """The k-th float32, as float64."""
+def store_cells(typingctx: Any, address: Any, values: Any) -> Any:
+    """Writes a tuple of int64 as int32, cut off at the largest."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        base = builder.inttoptr(args[0], ir.FloatType().as_pointer())
-        return builder.fpext(builder.load(builder.gep(base, [args[1]])), ir.DoubleType())
+        largest = ir.Constant(ir.IntType(64), (1 << 31) - 1)
+        cells = []
+        for k in range(values.count):
+            word = builder.extract_value(args[1], k)
+            least = builder.select(builder.icmp_signed("<", word, largest), word, largest)
+            cells.append(builder.trunc(least, ir.IntType(32)))
+        _store_each(builder, args[0], ir.IntType(32), "int32", cells)
+        return context.get_dummy_value()
 
-    return types.float64(types.int64, types.int64), codegen
+    return types.void(types.int64, values), codegen
+
+
+@intrinsic
+def store_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> Any:
+    """Writes each of a tuple of int64 and float64, divided by its divisor, as float32, rounded to nearest."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ratios = []
+        for k, kind in enumerate(values):
+            value = builder.extract_value(args[1], k)
+            if kind is types.int64:
+                value = builder.sitofp(value, ir.DoubleType())
+            ratio = builder.fdiv(value, builder.extract_value(args[2], k))
+            ratios.append(builder.fptrunc(ratio, ir.FloatType()))
+        _store_each(builder, args[0], ir.FloatType(), "float32", ratios)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, values, divisors), codegen
 
 
 @intrinsic

@@ -15,6 +15,7 @@ from ..router_constants import RouterConstants
 from ..time_limits import last_time
 from ..trace import Trace
 from . import entries
+from .choices import route_pending
 from .simulator import FOREVER, Simulator, resolve_predictor
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def simulate(
 
     Raises:
         ValueError: a request cannot fit, both or neither of policy and assignment, or an assignment out of range.
+        PolicyError: the policy failed or chose what may not be chosen; names it, the request and the pools.
     """
     if (policy is None) == (assignment is None):
         both = "given" if policy is not None else "missing"
@@ -105,13 +107,16 @@ def simulate(
 
 
 def run_policy(simulator: Simulator, policy: Router, seed: int, until: int = FOREVER) -> None:
-    """Runs a policy to the end or to `until` (ps), in the compiled loop if it has a compiled form (`run_compiled`)."""
+    """Runs a policy to the end or to `until` (ps), in the compiled loop if it has a compiled form (`run_compiled`).
+
+    Raises:
+        PolicyError: a policy in Python failed or chose what may not be chosen (`choices.route_pending`).
+    """
     compiled = getattr(policy, "run_compiled", None)
     if compiled is not None and compiled(simulator, seed, until):
         return
-    decide = getattr(policy, "choose", policy.route)  # `choose` also tells the probability of its choice
     while simulator.run(until):
-        _send(simulator, decide(simulator.admission()))
+        route_pending(simulator, policy, simulator.admission())
 
 
 def check_assignment(
@@ -145,12 +150,6 @@ def check_assignment(
     return columns[0], columns[1]
 
 
-def _send(simulator: Simulator, choice: object) -> None:
-    if not isinstance(choice, tuple) or not 2 <= len(choice) <= 3:
-        raise ValueError(f"policy chose {choice!r}; it must be a tuple of a prefill and a decode index")
-    simulator.send(*choice)
-
-
 def _check_ended(simulator: Simulator, until: int) -> None:
     left = len(simulator.trace) - simulator.ended
     if left:
@@ -180,7 +179,7 @@ def _run_observed(
             prefill = decode if same else _next_open(admission.prefill, int(pairs[0][admission.index]))
             simulator.send(prefill, decode)
         elif policy is not None:
-            _send(simulator, getattr(policy, "choose", policy.route)(admission))
+            route_pending(simulator, policy, admission)
     rows = [len(simulator.cluster.mixed)] * 2
     if not simulator.cluster.aggregated:
         rows = [len(simulator.cluster.prefill), len(simulator.cluster.decode)]

@@ -226,11 +226,11 @@ class Simulator:
         """
         if self._block[L.H_PENDING] < 0:
             raise RuntimeError("no request awaits a decision; call run() first")
-        if self.cluster.aggregated and prefill != decode:
-            raise ValueError(f"prefill {prefill} and decode {decode} differ; a mixed instance serves both")
         first = int(self._block[L.H_PREFILLS])
         self._check_open("prefill", prefill, int(self._block[L.H_ROUTED]), 0)
         self._check_open("decode", decode, int(self._block[L.H_DECODES]), first)
+        if self.cluster.aggregated and prefill != decode:
+            raise ValueError(f"prefill {prefill} and decode {decode} differ; a mixed instance serves both")
         entries.send_pending(self.address, prefill, decode, probability)
 
     def _check_open(self, pool: str, index: int, count: int, first: int) -> None:

@@ -105,7 +105,6 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_O_PHASES: phase_stride * decodes,
         L.H_O_BATCH: 2 * batch_stride * decodes,
         L.H_O_CROSS: batch_stride * decodes * cluster.routers,
-        L.H_O_SCRATCH: L.SCRATCH_WORDS,
     }
     offsets = {}
     at = L.HEADER_WORDS

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import itertools
 
+from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .arithmetic import rarely
-from .compile import entry, inline
-from .deadlines import arrival_of, first_deadline, met_targets, next_deadline, push, record_of, sift_down
+from .arithmetic import pick, rarely
+from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import ld, ld16, ld32, ldc, st, st8
+from .memory import ld, ld32, ldc, st, st8
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -25,9 +25,10 @@ W_STATE = next(_w)  # address of the state block
 W_TASK = next(_w)  # TASK_…: what to do at the next call
 W_STATUS = next(_w)  # how the last call ended: DECIDE, FINISHED or GROW
 W_START = next(_w)  # requests that arrive from here on are the agent's, ps
-W_HEAP = next(_w)  # address of the heap of deadlines, and its size
-W_HEAP_SIZE = next(_w)
-W_COUNTED = next(_w)  # address of a word per request: 1 once its miss is counted
+W_DEADLINES = next(_w)  # addresses of the deadlines of open requests, these requests, and the notes
+W_REQUESTS = next(_w)
+W_NOTES = next(_w)
+W_OPEN = next(_w)  # requests whose fate is open
 W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
@@ -65,13 +66,18 @@ HALL_WORDS = 16
 
 @inline
 def first_bad_action(hall: int) -> int:
-    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none."""
+    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none.
+
+    An action is bad as well where no request awaits one.
+    """
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         if ld(desk, W_TASK) == TASK_SEND:
             S = ld(desk, W_STATE)
             action = ldc(hall, T_ACTIONS) + i * 16
             p, d = ld(action, 0), ld(action, 1)
+            if ld(S, L.H_PENDING) < 0:
+                return i
             if p < 0 or p >= ldc(S, L.H_ROUTED) or d < 0 or d >= ldc(S, L.H_DECODES):
                 return i
             if ld(engine_at(S, p), L.E_STATE) != L.STATE_UP:
@@ -110,19 +116,22 @@ def step_all(hall: int) -> int:
         st(desk, W_TASK, TASK_NONE)
         account(S, desk, status == FINISHED)
         if status == DECIDE:
+            if rarely(task == TASK_RUN):
+                write_profiles(S, hall, i)
             observe(S, hall, i)
     return full
 
 
 @inline
 def send_pending(S: int, desk: int, p: int, d: int) -> None:
-    """Sends the pending request; its TTFT deadline begins to count."""
+    """Sends the pending request; its deadlines begin to count."""
     request = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST)
-    again = arrival_of(S, request) != ld(S, L.H_NOW)  # re-routed: it has an entry, or its miss is counted
+    arrival = ld(D.record_of(S, request), L.R_ARRIVAL)
     send(S, p, d, 1.0)
-    if arrival_of(S, request) >= ld(desk, W_START) and not again:
-        push(ld(desk, W_HEAP), ld(desk, W_HEAP_SIZE), first_deadline(S, request), request)
-        st(desk, W_HEAP_SIZE, ld(desk, W_HEAP_SIZE) + 1)
+    if arrival >= ld(desk, W_START) and arrival == ld(S, L.H_NOW):  # else re-routed: open, or its miss is counted
+        count = ld(desk, W_OPEN)
+        D.open_fate(S, ldc(desk, W_NOTES), ldc(desk, W_DEADLINES), ldc(desk, W_REQUESTS), count, request)
+        st(desk, W_OPEN, count + 1)
         st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) + 1)
 
 
@@ -140,55 +149,74 @@ def run_to_agent(S: int, start: int) -> int:
 
 @inline
 def account(S: int, desk: int, finished: bool) -> None:
-    """Notes what became of the agent's requests since the last decision."""
+    """Notes what became of the agent's requests since the last decision.
+
+    What ended before the first decision (it was rejected) counts in the first step: a reset pays nothing.
+    """
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
-    st(desk, W_DT, now - last)
-    st(desk, W_LAST, now)
+    logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
-    misses, ends = ldc(desk, W_MISSED_IDS), ldc(desk, W_ENDED_IDS)
-    counted, log = ldc(desk, W_COUNTED), ldc(S, L.H_LOG)
-    for at in range(ld(desk, W_READ), ld(S, L.H_LOGGED)):
+    misses, ends, log = ldc(desk, W_MISSED_IDS), ldc(desk, W_ENDED_IDS), ldc(S, L.H_LOG)
+    notes, deadlines, requests = ldc(desk, W_NOTES), ldc(desk, W_DEADLINES), ldc(desk, W_REQUESTS)
+    count, in_flight = ld(desk, W_OPEN), ld(desk, W_IN_FLIGHT)
+    if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
+        now = max(last, ld(D.record_of(S, ld(log, logged - 1)), L.R_END))
+    for at in range(ld(desk, W_READ), logged):
         request = ld(log, at)
-        if arrival_of(S, request) < ld(desk, W_START):
+        row = D.record_of(S, request)
+        if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
         st(ends, ended, request)
         ended += 1
-        if ld16(record_of(S, request), L.R16_STATUS) != 2:  # a rejected one was never in flight
-            waited += ld(record_of(S, request), L.R_END) - last
-            st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) - 1)
-        if met_targets(S, request):
-            met += 1
-        elif ld(counted, request) == 0:
-            st(counted, request, 1)
+        if D.was_sent(row):
+            in_flight -= 1
+            waited += ld(row, L.R_END) - last
+            note = D.note_of(notes, request)
+            if ld(note, D.N_PLACE) == D.SETTLED:
+                continue
+            count = D.settle(notes, deadlines, requests, count, request)
+            if D.met_targets(row, note):
+                met += 1
+                continue
+        st(misses, missed, request)
+        missed += 1
+    at = D.first_passed(deadlines, 0, count, now)
+    while at < count:
+        request = ld(requests, at)
+        deadline = D.next_deadline(S, D.note_of(notes, request), request, now)
+        if deadline < now:
+            count = D.settle(notes, deadlines, requests, count, request)
             st(misses, missed, request)
             missed += 1
-    st(desk, W_READ, ld(S, L.H_LOGGED))
-    heap, size = ldc(desk, W_HEAP), ld(desk, W_HEAP_SIZE)
-    while size > 0 and ld(heap, 0) < now:
-        request = ld(heap, 1)
-        deadline = -1
-        if ld(record_of(S, request), L.R_END) < 0 and ld(counted, request) == 0:
-            deadline = next_deadline(S, request)
-            if deadline < now:
-                st(counted, request, 1)
-                st(misses, missed, request)
-                missed += 1
-                deadline = -1
-        if deadline >= 0:
-            sift_down(heap, size, deadline, request)
         else:
-            size -= 1
-            if size > 0:
-                sift_down(heap, size, ld(heap, 2 * size), ld(heap, 2 * size + 1))
-    st(desk, W_HEAP_SIZE, size)
+            st(deadlines, at, deadline)
+        at = D.first_passed(deadlines, at & -8, count, now)
+    st(desk, W_READ, logged)
+    st(desk, W_OPEN, count)
+    st(desk, W_IN_FLIGHT, in_flight)
+    st(desk, W_LAST, now)
+    st(desk, W_DT, now - last)
     st(desk, W_MISSED, missed)
     st(desk, W_ENDED, ended)
     st(desk, W_MET, met)
-    st(desk, W_WAITED, waited + ld(desk, W_IN_FLIGHT) * (now - last))
+    st(desk, W_WAITED, waited + in_flight * (now - last))
     st(desk, W_SUM_MISSED, ld(desk, W_SUM_MISSED) + missed)
     st(desk, W_SUM_ENDED, ld(desk, W_SUM_ENDED) + ended)
     st(desk, W_SUM_MET, ld(desk, W_SUM_MET) + met)
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
+
+
+@rare
+def write_profiles(S: int, hall: int, i: int) -> None:
+    """Writes the features of environment i that stay the same in its episode."""
+    prefills = ldc(S, L.H_PREFILLS)
+    for p in range(prefills):
+        row = i * ldc(hall, T_PREFILL_ROWS) + p
+        F.write_profile(S, p, ldc(hall, T_PREFILL) + row * (F.PREFILL_FEATURES * 4), F.PREFILL_FEATURES)
+    columns = F.MIXED_FEATURES if ldc(S, L.H_MIXED) != 0 else F.DECODE_FEATURES
+    for d in range(ldc(S, L.H_DECODES)):
+        row = i * ldc(hall, T_DECODE_ROWS) + d
+        F.write_profile(S, prefills + d, ldc(hall, T_DECODE) + row * (columns * 4), columns)
 
 
 @inline

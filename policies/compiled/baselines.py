@@ -101,9 +101,9 @@ def length_threshold(S: int, router: int, state: int, parameters: int) -> tuple[
     decodes = ldc(S, L.H_DECODES)
     half = (decodes + 1) >> 1
     low, high = (half, decodes) if predicted > threshold else (0, half)
-    d = cheapest_between(rows, low, high) if low < high else high
+    d = cheapest_between(rows, L.DEC_GROUP, L.DEC_COST, low, high) if low < high else high
     if d == high or value(rows, L.DEC_GROUP, L.DEC_OPEN, d) != 0:  # nothing open in that half
-        d = cheapest_between(rows, 0, decodes)
+        d = cheapest_between(rows, L.DEC_GROUP, L.DEC_COST, 0, decodes)
     if ldc(S, L.H_MIXED) != 0:
         return d, d, 1.0
     return emptiest_prefill(S, router), d, 1.0

@@ -10,8 +10,11 @@ from ...envs.simulator.loop import DECIDE, run_to_decision
 from ...envs.simulator.memory import ld, ld32, ldc, st, stf
 from ...envs.simulator.slots import region, router_of, slot_at
 from .baselines import length_threshold, power_of_two, random_pair, round_robin
+from .best_fit import best_fit
+from .card import card
 from .marginal_cost import marginal_cost
 from .projected_latency import projected_latency
+from .size_interval import size_interval
 
 (
     ROUND_ROBIN,
@@ -21,7 +24,10 @@ from .projected_latency import projected_latency
     LENGTH_THRESHOLD,
     MARGINAL_COST,
     PROJECTED_LATENCY,
-) = range(7)
+    SIZE_INTERVAL,
+    CARD,
+    BEST_FIT,
+) = range(10)
 """Numbers of the compiled policies."""
 
 
@@ -42,6 +48,12 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return length_threshold(S, router, state, parameters)
     if policy == PROJECTED_LATENCY:
         return projected_latency(S, router, state, parameters)
+    if policy == SIZE_INTERVAL:
+        return size_interval(S, router, parameters)
+    if policy == CARD:
+        return card(S, router, parameters)
+    if policy == BEST_FIT:
+        return best_fit(S, router, parameters)
     return random_pair(S, router, state)
 
 

@@ -22,6 +22,7 @@ from ...envs.simulator.memory import ld, ld32, ldc, ldcf
 from ...envs.simulator.slots import region, slot_at
 from .baselines import next_decode, next_prefill
 from .scores import add_prefill_costs, cheapest_decode, cheapest_prefill
+from .work import remaining_outputs
 
 PARAMETERS = ("prefill", "decode", "growth", "ttft")
 """Order in the parameter vector; the first two are ways; `ttft` 1: a mixed instance is judged by both latencies."""
@@ -81,10 +82,8 @@ def project_decode(S: int, router: int, s: int, growth: float) -> None:
     own = prompt + growth * predicted
     rows, leaps, constants = ledger.decode_rows(S, router), region(S, L.H_O_LEAP), C.decode_constants(S)
     for _ in range(ldc(S, L.H_DEC_GROUPS)):
-        step = V.load(leaps, L.LEAP_NOW)
-        streamed = V.load(rows, L.DEC_CONTEXT) + step * V.load(rows, L.DEC_STREAMS)
-        crossing = V.load(rows, L.DEC_CROSS_SUM) - step * V.load(rows, L.DEC_CROSS_COUNT)
-        remaining = V.to_floats(V.load(rows, L.DEC_STATIC) + crossing)
+        streamed = V.load(rows, L.DEC_CONTEXT) + V.load(leaps, L.LEAP_NOW) * V.load(rows, L.DEC_STREAMS)
+        remaining = V.to_floats(remaining_outputs(rows, leaps))
         context = V.to_floats(streamed) + remaining * growth + own
         sequences = V.to_floats(V.load(rows, L.DEC_IN_FLIGHT)) + 1.0
         base, per_sequence = V.load_floats(constants, C.C_BASE_DECODE), V.load_floats(constants, C.C_PER_SEQUENCE)

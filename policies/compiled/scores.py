@@ -28,11 +28,11 @@ def value(rows: int, group: int, field: int, i: int) -> int:
 
 
 @inline
-def cheapest_between(rows: int, low: int, high: int) -> int:
-    """The decode instance of least cost in [low, high)."""
-    found, smallest = low, value(rows, L.DEC_GROUP, L.DEC_COST, low)
+def cheapest_between(rows: int, group: int, field: int, low: int, high: int) -> int:
+    """The instance of least cost (`field`) in [low, high), which is not empty."""
+    found, smallest = low, value(rows, group, field, low)
     for i in range(low + 1, high):
-        cost = value(rows, L.DEC_GROUP, L.DEC_COST, i)
+        cost = value(rows, group, field, i)
         if cost < smallest:
             found, smallest = i, cost
     return found

@@ -20,6 +20,7 @@ class Outer(BaseModel):
     height: int
     inner: Inner = Inner()
     many: list[Inner] = []
+    named: str | Inner | None = None
 
 
 @pytest.mark.parametrize("kind", ["profiles", "workloads", "clusters"])
@@ -180,7 +181,7 @@ def test_the_command_line_knows_what_a_package_brings(site: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"none\.yaml: cannot be read as a profiles file \(No such file"):
+    with pytest.raises(ValueError, match=r"none\.yaml: the file cannot be read \(No such file"):
         catalog.read("profiles", tmp_path / "none.yaml")
 
 
@@ -206,6 +207,8 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes, se
         ({"height": 1, "heigth": 2}, "x: unknown field 'heigth'; nearest: height"),
         ({"height": 1, "inner": {"widht": 2}}, "x: unknown field of inner 'widht'; nearest: width"),
         ({"height": 1, "many": [{"widht": 2}]}, r"x: unknown field of many\.0 'widht'; nearest: width"),
+        ({"height": 1, "named": {"widht": 2}}, "x: unknown field of named 'widht'; nearest: width"),
+        ({"height": 1, "named": {"width": "w"}}, r"x: named\.width is 'w'; it must be a valid integer"),
     ],
 )
 def test_a_bad_field_is_one_sentence(data: dict[str, object], sentence: str) -> None:

@@ -117,27 +117,6 @@ def test_the_largest_times_give_what_the_reference_gives() -> None:
     assert (found == wanted.records).all()
 
 
-@pytest.mark.parametrize(
-    ("choice", "sentence"),
-    [
-        (None, "policy chose None; it must be a tuple"),
-        ((0,), r"policy chose \(0,\); it must be a tuple"),
-        (("0", 0), "prefill instance is '0'; it must be an integer"),
-        ((0, 0.0), r"decode instance is 0\.0; it must be an integer"),
-        ((0, 5), "decode instance 5 does not exist; allowed are 0 to 0"),
-    ],
-)
-def test_a_policy_that_chooses_no_pair_of_indices_is_refused(choice: Any, sentence: str) -> None:
-    class Wrong:
-        def reset(self, seed: int) -> None: ...
-
-        def route(self, admission: Any) -> Any:
-            return choice
-
-    with pytest.raises(ValueError, match=sentence):
-        simulate(trace(), Cluster(prefill=(engine(),), decode=(engine(),)), policy=Wrong())
-
-
 @pytest.mark.parametrize("predictor", [5, None, np.zeros(1), np.array([1 << 40])])
 def test_a_predictor_of_another_kind_is_refused(predictor: Any) -> None:
     pair = Cluster(prefill=(engine(),), decode=(engine(),))

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from disaggroute.envs.cluster import PS_PER_S
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
 from disaggroute.envs.router_constants import RouterConstants
+from disaggroute.envs.trace import Trace
 
 Row = dict[str, int]
 Pick = tuple[int, int, float]
@@ -28,6 +30,8 @@ class Seen:
     prompt: int
     predicted: int
     tight: bool
+    ttft: float
+    tpot: float
     prefill: list[Row]
     decode: list[Row]
     aggregated: bool
@@ -37,6 +41,7 @@ class Seen:
         admission: Any,
         prefill: npt.NDArray[np.int64],
         decode: npt.NDArray[np.int64],
+        trace: Trace,
         aggregated: bool,
     ) -> Seen:
         return Seen(
@@ -44,6 +49,8 @@ class Seen:
             prompt=admission.prompt,
             predicted=admission.predicted,
             tight=admission.slo == 0,
+            ttft=int(trace.ttft_target[admission.index]) / PS_PER_S,
+            tpot=int(trace.tpot_target[admission.index]) / PS_PER_S,
             prefill=[dict(zip(PREFILL_VIEW, row, strict=True)) for row in prefill.tolist()],
             decode=[dict(zip(DECODE_VIEW, row, strict=True)) for row in decode.tolist()],
             aggregated=aggregated,
@@ -330,6 +337,121 @@ class ProjectedLatency(Plain):
         return p, d, 1.0
 
 
+class BestFit(Plain):
+    def __init__(
+        self,
+        seed: int,
+        constants: RouterConstants,
+        *,
+        ttft_slack: float,
+        tpot_slack: float,
+        limit: float,
+        give_up: float | None,
+    ) -> None:
+        super().__init__(seed)
+        self.constants = constants
+        self.slacks, self.limit = (ttft_slack, tpot_slack), limit
+        self.give_up = math.inf if give_up is None else give_up
+        self.projected = ProjectedLatency(seed, constants, named="least-ttft")
+
+    def prefill(self, seen: Seen, ttfts: list[float]) -> int:
+        among = open_of(seen.prefill)
+        fitting = [i for i in among if ttfts[i] <= self.slacks[0] * seen.ttft]
+        hopeless = all(ttfts[i] > self.give_up * seen.ttft for i in among)
+        if fitting or hopeless:
+            return cheapest([-ttft for ttft in ttfts], fitting or among)
+        return cheapest(ttfts, among)
+
+    def choose(self, seen: Seen) -> Pick:
+        capacity = self.constants.kv_capacity[self.constants.prefills :].tolist()
+        tokens = seen.prompt + seen.predicted
+        pressure = [(row["committed"] + tokens) / size for row, size in zip(seen.decode, capacity, strict=True)]
+        ttfts = [self.projected.ttft(seen, i) for i in range(len(seen.prefill))]
+        steps = [self.projected.step(seen, i) for i in range(len(seen.decode))]
+        fitting = [
+            i
+            for i in open_of(seen.decode)
+            if pressure[i] <= self.limit
+            and steps[i] <= self.slacks[1] * seen.tpot
+            and (not seen.aggregated or ttfts[i] <= self.slacks[0] * seen.ttft)
+        ]
+        if seen.aggregated:
+            m = cheapest([-x for x in pressure], fitting) if fitting else self.prefill(seen, ttfts)
+            return m, m, 1.0
+        d = cheapest([-x for x in pressure], fitting) if fitting else cheapest(pressure, open_of(seen.decode))
+        return self.prefill(seen, ttfts), d, 1.0
+
+
+class SizeInterval(Plain):
+    def __init__(self, seed: int, constants: RouterConstants, **params: Any) -> None:
+        super().__init__(seed)
+        self.constants, self.params = constants, params
+        self.projected = ProjectedLatency(seed, constants, named="least-ttft")
+
+    def distances(self, stage: str, size: float, tight: bool, instances: int) -> list[float]:
+        """In prices, for each instance of the pool."""
+        of = {key.removeprefix(f"{stage}_"): value for key, value in self.params.items()}
+        cuts = of["cuts"]
+        if cuts is None:
+            cuts = [of["low"] * (of["high"] / of["low"]) ** (k / instances) for k in range(1, instances)]
+        scaled = size if tight else size * of["loose"]
+        home = sum(cut <= scaled for cut in cuts)
+        places = list(range(instances)) if of["order"] == "ascending" else list(range(instances))[::-1]
+        up, down = (of[way] / max(1, instances - 1) for way in ("up", "down"))
+        return [(place - home) * up if place > home else (home - place) * down for place in places]
+
+    def choose(self, seen: Seen) -> Pick:
+        of = self.constants
+        sizes = {"prefill": (seen.prompt, seen.prefill), "decode": (seen.predicted, seen.decode)}
+        first, second = (
+            self.distances(stage, size, seen.tight, len(rows)) for stage, (size, rows) in sizes.items()
+        )
+        prefill = [self.projected.ttft(seen, i) + away * of.tau_prefill[i] for i, away in enumerate(first)]
+        decode = [
+            self.projected.step(seen, i) + away * of.base_decode[of.prefills + i]
+            for i, away in enumerate(second)
+        ]
+        if seen.aggregated:
+            m = cheapest([a + b for a, b in zip(prefill, decode, strict=True)], open_of(seen.decode))
+            return m, m, 1.0
+        return cheapest(prefill, open_of(seen.prefill)), cheapest(decode, open_of(seen.decode)), 1.0
+
+
+class Card(Plain):
+    def __init__(self, seed: int, constants: RouterConstants, **params: Any) -> None:
+        super().__init__(seed)
+        self.constants, self.params = constants, params
+
+    def pick(self, stage: str, size: int, work: list[float], taus: list[float], rows: list[Row]) -> int:
+        cut, band, threshold, long = (
+            self.params[f"{stage}_{name}"] for name in ("cut", "band", "threshold", "long")
+        )
+        n = len(rows)
+        first_long = n - min(max(1, round(long * n)), n - 1)
+        short = [i for i in open_of(rows) if i < first_long]
+        tall = [i for i in open_of(rows) if i >= first_long]
+        if not short or not tall:
+            return cheapest(work, short or tall)
+        best = cheapest(work, short)
+        if size < cut / band:
+            return best
+        if size < cut * band and work[best] < threshold * taus[best]:
+            return best
+        return cheapest(work, tall)
+
+    def choose(self, seen: Seen) -> Pick:
+        pre = [float(tau) for tau in self.constants.tau_prefill]
+        dec = [float(tau) for tau in self.constants.tau_decode[self.constants.prefills :]]
+        queued = [row["queued_tokens"] * tau for row, tau in zip(seen.prefill, pre, strict=False)]
+        left = [row["remaining_output"] * tau for row, tau in zip(seen.decode, dec, strict=True)]
+        if seen.aggregated:
+            both = [a + b for a, b in zip(queued, left, strict=True)]
+            m = self.pick("decode", seen.predicted, both, dec, seen.decode)
+            return m, m, 1.0
+        p = self.pick("prefill", seen.prompt, queued, pre, seen.prefill)
+        return p, self.pick("decode", seen.predicted, left, dec, seen.decode), 1.0
+
+
 BY_NAME: dict[str, Callable[..., Plain]] = {
     "round-robin": RoundRobin,
     "random": RandomChoice,
@@ -345,4 +467,10 @@ def plain_policy(name: str, params: dict[str, Any], seed: int, constants: Router
         return MarginalCost(seed, constants, **params)
     if name in ("least-ttft", "min-tpot"):
         return ProjectedLatency(seed, constants, named=name, **params)
+    if name == "best-fit":
+        return BestFit(seed, constants, **params)
+    if name == "size-interval":
+        return SizeInterval(seed, constants, **params)
+    if name == "card":
+        return Card(seed, constants, **params)
     return BY_NAME[name](seed, **params)

@@ -39,6 +39,16 @@ POLICIES = (
     "min-tpot",
     "min-tpot(prefill=round-robin, growth=0.5)",
     "min-tpot(prefill=least-ttft)",
+    "best-fit",
+    "best-fit(ttft_slack=8, tpot_slack=10, limit=2, give_up=12)",
+    "best-fit(ttft_slack=4, tpot_slack=2.6, limit=0.7)",
+    "size-interval",
+    "size-interval(prefill_low=4, prefill_high=60, prefill_up=3, prefill_down=20, decode_low=3, decode_high=20)",
+    "size-interval(prefill_low=4, prefill_high=90, prefill_order=descending, prefill_loose=2, decode_up=0.02, "
+    "decode_down=0.1, decode_low=2, decode_high=12, decode_loose=0.5, decode_order=descending)",
+    "card",
+    "card(prefill_cut=20, prefill_threshold=15, decode_cut=8, decode_band=2, decode_threshold=20)",
+    "card(prefill_cut=30, prefill_long=0, prefill_threshold=60, decode_cut=6, decode_long=0.8, decode_threshold=9)",
 )
 CASES = 16
 LONG = 400
@@ -59,7 +69,7 @@ def check(text: str, case: Case, seed: int) -> None:
 
     def route(admission: Any) -> tuple[int, int]:
         views = admission.prefill_view, admission.decode_view
-        picks.append(plain.choose(Seen.of(admission, *views, case.cluster.aggregated)))
+        picks.append(plain.choose(Seen.of(admission, *views, case.trace, case.cluster.aggregated)))
         return picks[-1][:2]
 
     expected = run_reference(case.trace, case.cluster, route=route, predicted=case.predicted, observe=True)

@@ -19,6 +19,16 @@ from disaggroute.policies.compiled_policy import CompiledPolicy
 
 from . import scenes
 
+NEED_CONSTANTS = (
+    "least-ttft",
+    "min-tpot",
+    "best-fit",
+    "size-interval",
+    "card",
+    "marginal-cost",
+    "simulator-naive",
+)
+
 
 def routed(policy: Policy, seed: int = 0, requests: int = 60) -> list[tuple[int, int]]:
     """Pairs that the object picks in a run."""
@@ -137,7 +147,7 @@ def test_a_policy_that_does_not_draw_states_certainty() -> None:
     assert Last().choose(admission) == Choice(1, 3, 1.0)
 
 
-@pytest.mark.parametrize("name", ["marginal-cost", "simulator-naive", "least-ttft", "min-tpot"])
+@pytest.mark.parametrize("name", NEED_CONSTANTS)
 def test_constants_that_a_policy_needs_are_asked_for(name: str) -> None:
     simulated = scenes.simulator(scenes.cluster(), scenes.trace(), constants=False)
     policy = make(name)

@@ -19,6 +19,9 @@ BUILT_IN = (
     "length-threshold",
     "least-ttft",
     "min-tpot",
+    "best-fit",
+    "size-interval",
+    "card",
     "marginal-cost",
     "simulator-naive",
 )
@@ -87,7 +90,7 @@ def test_a_text_names_a_policy_and_its_parameters(text: str, params: dict[str, o
     ("text", "sentence"),
     [
         ("marginal-cots", "unknown policy 'marginal-cots'; nearest: marginal-cost"),
-        ("zzz", "unknown policy 'zzz'; allowed: elsewhere"),
+        ("zzz", "unknown policy 'zzz'; allowed: best-fit, card, elsewhere"),
         ("marginal-cost(w_z=1)", "marginal-cost: unknown field 'w_z'; nearest: w_"),
         ("round-robin(w_q=1)", "round-robin: unknown field 'w_q'; allowed: none"),
         ("marginal-cost(w_q=-1)", "marginal-cost: w_q is -1; it must be greater than or equal to 0"),

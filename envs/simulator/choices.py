@@ -1,0 +1,75 @@
+"""Choices: asking a policy in Python, and what is said when it fails or chooses what may not be chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..admission import Admission, Router
+from ..cluster import PS_PER_S
+from ..trace import SLO_CLASSES
+from .simulator import Simulator
+
+MOST_SHOWN = 12
+"""Pools of up to so many instances are shown one by one."""
+
+
+class PolicyError(RuntimeError):
+    """A policy raised an exception or chose what may not be chosen; the run has ended."""
+
+
+def route_pending(simulator: Simulator, policy: Router, admission: Admission) -> None:
+    """Sends the pending request where the policy says.
+
+    Args:
+        simulator: the run.
+        policy: who decides; its `choose` is asked if it has one, since that also tells a probability.
+        admission: the decision that is due.
+
+    Raises:
+        PolicyError: the policy raised an exception, which is the cause of this one, or it chose no pair of integers
+            (and perhaps a probability), an instance that does not exist or may not be assigned, or two different
+            mixed instances. Names the policy, the request and the state of the pools.
+    """
+    try:
+        choice: Any = getattr(policy, "choose", policy.route)(admission)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        problem = f"it raised {type(error).__name__}" + (f": {said}" if said else "")
+        raise PolicyError(_sentence(policy, admission, problem)) from error
+    try:
+        simulator.send(*_checked(choice))
+    except ValueError as error:
+        raise PolicyError(_sentence(policy, admission, f"it chose {choice!r}: {error}")) from error
+
+
+def _checked(choice: Any) -> tuple[Any, ...]:
+    if not isinstance(choice, tuple) or not 2 <= len(choice) <= 3:
+        raise ValueError("it must be a tuple of a prefill and a decode index")
+    for chance in choice[2:]:
+        number = isinstance(chance, int | float | np.integer | np.floating) and not isinstance(chance, bool)
+        if not (number and 0 < chance <= 1):
+            raise ValueError(f"the probability is {chance!r}; it must be above 0, up to 1")
+    return choice
+
+
+def _sentence(policy: Router, admission: Admission, problem: str) -> str:
+    name = str(policy) if isinstance(getattr(policy, "name", None), str) else type(policy).__name__
+    request = (
+        f"request {admission.index} ({admission.prompt} prompt tokens, {admission.predicted} predicted, "
+        f"{SLO_CLASSES[admission.slo]}, {admission.now / PS_PER_S:.3f} s)"
+    )
+    pools = f"{'mixed' if admission.aggregated else 'decode'} instances have in flight: {_counts(admission.decode)}"
+    if not admission.aggregated:
+        pools = f"prefill instances have queued: {_counts(admission.prefill)}; {pools}"
+    return f"policy {name}, {request}: {problem}; {pools}"
+
+
+def _counts(view: npt.NDArray[np.int64]) -> str:
+    counts, available = view[:, 0], view[:, -1] != 0
+    if len(view) <= MOST_SHOWN:
+        return ", ".join(str(n) if may else f"{n} (closed)" for n, may in zip(counts, available, strict=True))
+    closed = f", {(~available).sum()} closed" if not available.all() else ""
+    return f"{counts.min()} to {counts.max()} on {len(view)} instances{closed}"
