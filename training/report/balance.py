@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...envs.cluster import PS_PER_S
 from ..description import Description
-from ..picture import SMALL, new_figure, set_title
+from ..picture import SMALL, TEXT, WIDTH, new_figure, wrap_title
 from ..stored_records import StoredRecords
 from ..table import number
 from .in_flight import legs_of, mean_in_flight, stay, unevenness
@@ -72,8 +72,17 @@ def draw_balance(material: Material) -> Figure:
     description = material.results.description
     loads = {label: pool_loads(run, description) for label, run in material.records.items()}
     columns = [(role, what) for role in description.pools for what in ("requests", "tokens")]
-    figure = new_figure(1.1 + 0.95 * len(loads))
+    height = _TOP + _BOTTOM + (_ROW + _GAP) * len(loads) - _GAP
+    figure = new_figure(height, layout=None)  # So many axes take long to be laid out.
     grid = figure.subplots(len(loads), len(columns), sharex=True, sharey="col", squeeze=False)
+    figure.subplots_adjust(
+        left=_LEFT / WIDTH,
+        right=1 - 0.1 / WIDTH,
+        bottom=_BOTTOM / height,
+        top=1 - _TOP / height,
+        hspace=_GAP / _ROW,
+        wspace=0.28,
+    )
     edges = window_edges(description) / PS_PER_S
     for row, (label, pools) in zip(grid, loads.items(), strict=True):
         for axes, (role, what) in zip(row, columns, strict=True):
@@ -85,8 +94,14 @@ def draw_balance(material: Material) -> Figure:
         first.annotate(heading, (0, 1), xycoords="axes fraction", xytext=(0, 18), textcoords="offset points")
         last.set_ylim(0, 1.3 * last.get_ylim()[1])  # Room for the words.
         last.set_xlabel("time, s")
-    set_title(figure, f"Balance over time: {description.title(material.results.seeds[:1])}")
+    words = f"Balance over time: {description.title(material.results.seeds[:1])}"
+    figure.text(0.01, 1 - 0.08 / height, wrap_title(words), va="top", fontsize=TEXT)
     return figure
+
+
+_TOP, _BOTTOM, _LEFT = 0.88, 0.5, 0.5
+_ROW, _GAP = 0.65, 0.32
+"""Inches."""
 
 
 def _draw_load(axes: Axes, load: Floats, times: Floats, colour: str) -> None:
