@@ -211,5 +211,5 @@ def _misses(evaluation: Evaluation, label: str) -> Misses:
 
 
 def _rounded(value: float | None) -> float | str:
-    """Five digits after the point: a hundredth of what is printed; empty without a value."""
-    return "" if value is None else round(value, 5)
+    """Seven digits after the point, so that rounding again gives what is printed; empty without a value."""
+    return "" if value is None else round(value, 7)
