@@ -124,8 +124,8 @@ class Linear(CompiledPolicy):
         )
 
     def vector(self) -> npt.NDArray[np.float64]:
-        """Of each stage in `compiled.linear.STAGES` the dense weights, (1 + request features) x columns."""
-        return np.concatenate([_dense(stage, getattr(self.parameters, stage)).ravel() for stage in STAGES])
+        """What `compiled.linear.STAGES` describes."""
+        return np.concatenate([_numbers(stage, getattr(self.parameters, stage)) for stage in STAGES])
 
 
 def _searched(stage: str) -> list[str]:
@@ -135,10 +135,12 @@ def _searched(stage: str) -> list[str]:
     return columns + [f"{request}*{column}" for request in _FACTORS for column in _MULTIPLIED[stage]]
 
 
-def _dense(stage: str, weights: Mapping[str, float]) -> npt.NDArray[np.float64]:
+def _numbers(stage: str, weights: Mapping[str, float]) -> npt.NDArray[np.float64]:
+    """The stage's part of the vector: flags, then the dense weights."""
     names = _NAMES[stage]
     matrix = np.zeros((1 + len(_REQUEST), len(names)))
     for term, weight in weights.items():
         request, column = _parts(stage, term)
         matrix[0 if request is None else 1 + _REQUEST.index(request), names.index(column)] = weight
-    return matrix
+    profile = [names.index(feature.name) for feature in F.PROFILE if feature.name != "index"]
+    return np.concatenate([[matrix[:, profile].any()], matrix[1:].any(axis=1), matrix.ravel()])

@@ -146,18 +146,17 @@ def store_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> An
 
 
 @intrinsic
-def dot_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> Any:
-    """Σ of the float64 from an address on, each times what `store_ratios` would write; added up in order."""
+def dot_ratios(typingctx: Any, total: Any, address: Any, values: Any, divisors: Any) -> Any:
+    """Adds to a total, one after the other, the float64 from an address on times what `store_ratios` would write."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        base = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
-        total = ir.Constant(ir.DoubleType(), 0.0)
-        for k, ratio in enumerate(_ratios(builder, values, args[1], args[2])):
+        total, base = args[0], builder.inttoptr(args[1], ir.DoubleType().as_pointer())
+        for k, ratio in enumerate(_ratios(builder, values, args[2], args[3])):
             factor = builder.load(builder.gep(base, [ir.Constant(ir.IntType(64), k)]))
             total = builder.fadd(total, builder.fmul(factor, builder.fpext(ratio, ir.DoubleType())))
         return total
 
-    return types.float64(types.int64, values, divisors), codegen
+    return types.float64(types.float64, types.int64, values, divisors), codegen
 
 
 @intrinsic
