@@ -72,6 +72,16 @@ def test_a_request_that_is_given_up_goes_where_the_queue_is_longest() -> None:
     assert given_up > 10
 
 
+@pytest.mark.parametrize(
+    "params", [{"ttft_slack": 1e6, "tpot_slack": 1e6, "limit": 1e6}, {"ttft_slack": 0, "limit": 0}, {"give_up": 0}]
+)
+def test_an_idle_pool_is_filled_from_the_lowest_index(params: dict[str, Any]) -> None:
+    for on in (scenes.cluster("3P4D"), scenes.cluster("4M")):
+        simulated = scenes.simulator(on, OF)
+        assert simulated.run()
+        assert make("best-fit", **{"ttft_slack": 0, **params}).route(simulated.admission()) == (0, 0)
+
+
 def test_without_slack_prefill_is_the_least_projected_ttft() -> None:
     on = scenes.cluster()
     constants = router_constants.from_cluster(on)

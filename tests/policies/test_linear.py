@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from disaggroute.policies import make, parse
 from disaggroute.policies.registry import policy_class
 from disaggroute.policies.search_space import params_at
 
+from ..differential.cases import random_case
 from . import scenes
+from .test_compiled_equals_plain import check
 
 OF = scenes.trace(300, rate=25)
 
@@ -76,6 +79,38 @@ def test_the_cost_is_the_weighted_sum_of_the_scaled_features() -> None:
                 costs += weight * scale * seen[role][:, names.index(column)].astype(np.float64)
             assert costs[picked] == pytest.approx(costs.min(), abs=1e-9)
         simulated.send(*pair)
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_few_random_terms_decide_as_the_plain_formula_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    given = {}
+    for stage, columns in (("prefill", F.PREFILL), ("decode", F.DECODE), ("mixed", F.MIXED)):
+        terms = {}
+        for _ in range(2):
+            column = columns[rng.integers(len(columns) - 1)]
+            factor = [None, *F.REQUEST][rng.integers(1 + len(F.REQUEST))]
+            # The lengths, times and counts of the cases are far below usual ones.
+            weight = float(rng.normal() * 1e3)
+            terms[column.name if factor is None else f"{factor.name}*{column.name}"] = weight
+        given[stage] = terms
+    inside = ", ".join(f"{stage}={json.dumps(terms)}" for stage, terms in given.items())
+    check(f"linear({inside})", random_case(seed + 4000, aggregated=seed % 3 == 0), seed)
+
+
+@pytest.mark.parametrize("away", [-1, 0, 1])
+def test_features_are_rounded_to_float32_before_they_are_weighed(away: int) -> None:
+    simulated = scenes.simulator(scenes.cluster(), OF)
+    assert simulated.run()
+    admission = simulated.admission()
+    rounded = np.float32(admission.prompt / 1000)
+    assert float(rounded) != admission.prompt / 1000
+    constant = float(np.nextafter(rounded, np.float32(away * np.inf)) if away else rounded)
+    found = [
+        make("linear", prefill={"prompt*index": -sign, "index": sign * constant}, decode={}).route(admission)[0]
+        for sign in (1, -1)
+    ]
+    assert found == {-1: [1, 0], 0: [0, 0], 1: [0, 1]}[away]  # at 0 both instances cost the same
 
 
 def test_the_defaults_compare_the_projected_latencies() -> None:
