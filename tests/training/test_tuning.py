@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 import yaml
 
@@ -269,6 +270,8 @@ def test_the_picture_has_a_line_per_restart_and_a_dotted_one_for_the_default(fou
 def test_the_same_search_gives_the_same_picture(found: Search, tmp_path: Path) -> None:
     pictures = [draw_search(found, tmp_path / name).read_bytes() for name in ("a.png", "b.png")]
     assert pictures[0] == pictures[1] and len(pictures[0]) > 10_000
+    with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0, "figure.facecolor": "black"}):
+        assert draw_search(found, tmp_path / "c.png").read_bytes() == pictures[0]
 
 
 def test_a_picture_is_drawn_for_a_search_that_found_nothing(found: Search) -> None:
