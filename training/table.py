@@ -15,7 +15,7 @@ from .comparison import Comparison
 from .statistics import Estimate
 
 if TYPE_CHECKING:
-    from .scenario_choice import Choice
+    from .scenario_check import ScenarioCheck
 
 NARROWEST = 80
 """Columns that the tables need when policies are wrapped."""
@@ -137,18 +137,18 @@ def number(value: float, digits: int) -> str:
     return "∞" if math.isinf(value) else f"{value:.{digits}f}"
 
 
-def choice_table(choice: Choice, width: int = NARROWEST) -> Table:
+def scenario_table(check: ScenarioCheck, width: int = NARROWEST) -> Table:
     """Goodput, the gain on round robin in points, and the shares of requests that missed which target.
 
     Args:
-        choice: what a check of a scenario found.
+        check: what a check of a scenario found.
         width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
     """
-    baseline = wrapped(choice.comparison.baseline)
+    baseline = wrapped(check.comparison.baseline)
     columns = ("goodput", f"points to\n{baseline}", "missed\nTTFT %", "missed\nTPOT %", "missed\nboth %")
     table = _table(columns)
-    for line in choice.comparison.lines:
-        missed = choice.misses[line.label]
+    for line in check.comparison.lines:
+        missed = check.misses[line.label]
         table.add_row(
             wrapped(line.label, width),
             f"{line.goodput.mean:.3f}",
