@@ -14,10 +14,13 @@ import yaml
 from disaggroute.envs.scenario import Scenario
 from disaggroute.policies import parse
 from disaggroute.training import tuning
+from disaggroute.training.comparison import Comparison
 from disaggroute.training.evaluation import evaluate
 from disaggroute.training.runs import RESULTS_SCHEMA
+from disaggroute.training.table import table_console
+from disaggroute.training.tune_commands import _parameters
 from disaggroute.training.tuning import Search, Trial, run_trial, search
-from disaggroute.training.tuning_choice import choose
+from disaggroute.training.tuning_choice import Choice, Finalist, choose
 from disaggroute.training.tuning_log import Candidate, Generation, TuningLog, candidates
 from disaggroute.training.tuning_picture import draw_search, search_figure
 from disaggroute.training.tuning_plan import Plan
@@ -247,6 +250,16 @@ def test_the_default_stays_where_nothing_is_better(tmp_path: Path) -> None:
     assert not choice.improved and len(choice.comparison.lines) == 1
     assert parse(f"marginal-cost@{choice.file}").hash == parse("marginal-cost(w_q=0.3)").hash
     assert yaml.safe_load(choice.file.read_text())["provenance"]["validation"]["difference"] is None
+
+
+def test_the_table_of_parameters_names_the_term_of_each_weight(capsys: pytest.CaptureFixture[str]) -> None:
+    linear = parse("linear(prefill={\"queued\": 2})")
+    default = Finalist(str(linear), linear, "the default")
+    choice = Choice(default, default, Comparison((), "default", 1.0, 0, "none"), 1, Path("tuned.yaml"))
+    table_console().print(_parameters(plan(str(linear)), choice))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["prefill[queued]", "2", "2", "-3", "3"] in rows
+    assert ["decode[prompt*index]", "none", "none", "-3", "3"] in rows
 
 
 # --- the picture
