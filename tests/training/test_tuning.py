@@ -253,12 +253,12 @@ def test_the_default_stays_where_nothing_is_better(tmp_path: Path) -> None:
 
 
 def test_the_table_of_parameters_names_the_term_of_each_weight(capsys: pytest.CaptureFixture[str]) -> None:
-    linear = parse("linear(prefill={\"queued\": 2})")
+    linear = parse("linear(decode={\"pending\": 2})")
     default = Finalist(str(linear), linear, "the default")
     choice = Choice(default, default, Comparison((), "default", 1.0, 0, "none"), 1, Path("tuned.yaml"))
     table_console().print(_parameters(plan(str(linear)), choice))
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["prefill[queued]", "2", "2", "-3", "3"] in rows
+    assert ["decode[pending]", "2", "2", "-3", "3"] in rows
     assert ["decode[prompt*index]", "none", "none", "-3", "3"] in rows
 
 
