@@ -45,7 +45,7 @@ test-long: $(VENV)/.full
 lint: $(VENV)/.full .types/disaggroute
 	$(PY) -m ruff check .
 	MYPYPATH=.types $(PY) -m mypy -p disaggroute
-	$(MKDOCS) --quiet
+	$(MKDOCS)
 
 dev: $(VENV)/.full .types/disaggroute
 

@@ -106,6 +106,7 @@ class Setting:
             self.traffic.single
             or self.scenario.workload != self.traffic.name
             or self.scenario.targets is not None
+            or not _has_own_targets(self.scenario)
         ):
             return None
         return stored_rate(self.traffic.name, self.cluster)
@@ -251,6 +252,13 @@ def _cluster(scenario: Scenario, family: Workload | None) -> ClusterConfig:
         DEFAULT_TOPOLOGY if scenario.topology is None else scenario.topology,
         profile if scenario.profile is None else scenario.profile,
     )
+
+
+def _has_own_targets(scenario: Scenario) -> bool:
+    """Whether fixed SLO targets are those of the cluster's own profile, and not of another one named beside it."""
+    if scenario.cluster is None or scenario.profile is None:
+        return True
+    return profiles.load(scenario.profile).slo_targets == _cluster(scenario, None).profile.slo_targets
 
 
 def _gpus(config: ClusterConfig) -> int:

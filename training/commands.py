@@ -139,7 +139,8 @@ def report(
     """Make figures and page of an evaluation again, from its results folder alone.
 
     \b
-    disaggroute report results/mixed-bursty-a40-2p4d-a40-qwen2.5-3b-f13795
+    disaggroute evaluate --out results/study
+    disaggroute report results/study
     """  # noqa: D301
     from .results import read_results
 

@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from ..envs.setting import Setting
 
 
+OPTIONS = {
+    "format": "--format",
+    "topology": "--topology",
+    "cluster": "--cluster",
+    "profile": "--profile",
+    "rate": "--rate",
+    "duration_s": "--duration",
+    "warmup_s": "--warmup",
+    "predictor": "--predictor",
+    "targets": "--targets",
+    "tight_share": "--tight-share",
+    "constants_scale": "--constants-scale",
+}
+"""Fields of a scenario, and the options of every command that set them; `observability` is set in Python alone."""
+
+
 class Description(BaseModel):
     """What all runs of a results folder have in common, for people.
 
@@ -112,29 +128,32 @@ def command(
     Returns:
         The line; empty for what only Python can ask for.
     """
-    if isinstance(scenario.cluster, ClusterConfig) or scenario.observability != "router":
+    if only_python(scenario):
         return ""
-    options = {
-        "--format": scenario.format,
-        "--topology": scenario.topology,
-        "--cluster": scenario.cluster,
-        "--profile": scenario.profile,
-        "--rate": _short(scenario.rate),
-        "--duration": _short(scenario.duration_s),
-        "--warmup": _unless(scenario, "warmup_s"),
-        "--predictor": _unless(scenario, "predictor"),
-        "--targets": scenario.targets,
-        "--tight-share": _short(scenario.tight_share),
-        "--constants-scale": _unless(scenario, "constants_scale"),
-        "--first-seed": str(seeds[0]),
-        "--seeds": str(len(seeds)),
-        "--records": None if records == "first" else records,
-        "--policies": ",".join(labels),
-    }
-    words = ["disaggroute", "evaluate", scenario.workload, *(["--claim"] if claim else [])]
-    for name, value in options.items():
-        words += [] if value is None else [name, value]
-    return shlex.join(words)
+    words = ["disaggroute", "evaluate", scenario.workload, *(["--claim"] if claim else []), *scenario_words(scenario)]
+    words += ["--first-seed", str(seeds[0]), "--seeds", str(len(seeds))]
+    words += [] if records == "first" else ["--records", records]
+    return shlex.join([*words, "--policies", ",".join(labels)])
+
+
+def only_python(scenario: Scenario) -> bool:
+    """Whether a scenario holds what no option can say."""
+    return isinstance(scenario.cluster, ClusterConfig) or scenario.observability != "router"
+
+
+def scenario_words(scenario: Scenario) -> list[str]:
+    """The options that set the fields of a scenario, but for its workload; what is as by default is left out."""
+    words = []
+    for name, option in OPTIONS.items():
+        value = getattr(scenario, name)
+        if value != Scenario.model_fields[name].default:
+            words += [option, exact(value)]
+    return words
+
+
+def exact(value: Any) -> str:
+    """A value of an option as text, in as few digits as give it back."""
+    return str(value) if not isinstance(value, float) or float(f"{value:g}") != value else f"{value:g}"
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
@@ -150,15 +169,3 @@ def _targets(setting: Setting) -> str:
     known = setting.traffic.configuration()
     kind = known["targets"] if setting.traffic.single else known["workload"]["targets"]
     return kind or "of the file, else fixed"
-
-
-def _unless(scenario: Scenario, name: str) -> str | None:
-    """The value of a field as text, or None where it is the default."""
-    value = getattr(scenario, name)
-    if value == Scenario.model_fields[name].default:
-        return None
-    return value if isinstance(value, str) else _short(value)
-
-
-def _short(value: float | None) -> str | None:
-    return None if value is None else f"{value:.17g}" if float(f"{value:g}") != value else f"{value:g}"

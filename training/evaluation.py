@@ -119,9 +119,9 @@ def evaluate(
         out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
     )
     again = command(scenario, labels, seeds, records=records, claim=claim)
-    write_asked(folder, again, {label: policy_card(label) for label in labels}, seeds)
-    done: dict[tuple[str, int], Run] = {}
     cards = {label: policy_card(label) for label in labels}
+    write_asked(folder, again, cards, seeds)
+    done: dict[tuple[str, int], Run] = {}
     tasks = []
     for seed in seeds:
         for label in labels:

@@ -21,7 +21,7 @@ from .scenario_options import (
 )
 
 if TYPE_CHECKING:
-    from .scenario_choice import Choice
+    from .scenario_check import ScenarioCheck
 
 TABLE = "scenario-check.csv"
 """The table, in the results folder."""
@@ -66,7 +66,7 @@ def check_scenario(
     from ..envs.setting import Setting
     from .evaluation import check_evaluation, evaluate, split_policies
     from .progress import run_progress
-    from .scenario_choice import check_stages, choice_of, policies, write_table
+    from .scenario_check import check_of, check_stages, policies, write_table
     from .seeds import SATURATION, seeds_from
 
     scenario = scenario_of(
@@ -93,23 +93,23 @@ def check_scenario(
         evaluation = evaluate(
             scenario, labels, chosen, out=out, records="none", workers=workers, on_run=tell, say=say
         )
-    choice = choice_of(evaluation)
-    path = write_table(choice, evaluation.folder.path / TABLE)
-    _show(choice, path)
-    if not choice.holds:
+    check = check_of(evaluation)
+    path = write_table(check, evaluation.folder.path / TABLE)
+    _show(check, path)
+    if not check.holds:
         raise typer.Exit(1)
 
 
-def _show(choice: Choice, path: Path) -> None:
-    from .table import NARROWEST, choice_table, table_console, what_counts
+def _show(check: ScenarioCheck, path: Path) -> None:
+    from .table import NARROWEST, scenario_table, table_console, what_counts
 
     console = table_console()
-    console.print(choice.evaluation.title, soft_wrap=True)
+    console.print(check.evaluation.title, soft_wrap=True)
     console.print()
-    console.print(choice_table(choice, console.width))
+    console.print(scenario_table(check, console.width))
     console.print()
-    console.print(what_counts(choice.comparison), "Points: hundredths of goodput.", width=NARROWEST)
+    console.print(what_counts(check.comparison), "Points: hundredths of goodput.", width=NARROWEST)
     console.print()
-    for criterion in choice.criteria:
+    for criterion in check.criteria:
         console.print(f"{'PASS' if criterion.holds else 'FAIL'}  {criterion.text}", soft_wrap=True)
     console.print(str(path), soft_wrap=True)

@@ -15,7 +15,7 @@ from .comparison import Comparison
 from .statistics import Estimate
 
 if TYPE_CHECKING:
-    from .scenario_choice import Choice
+    from .scenario_check import ScenarioCheck
 
 NARROWEST = 80
 """Columns that the tables need when policies are wrapped."""
@@ -29,7 +29,7 @@ _BESIDE = 62
 
 def table_console() -> Console:
     """The standard output, wide enough for every number; a pipe is as wide as $COLUMNS says, or wide."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     piped = not console.is_terminal and "COLUMNS" not in os.environ
     console.width = _PIPED if piped else max(console.width, NARROWEST)
     return console
@@ -137,18 +137,18 @@ def number(value: float, digits: int) -> str:
     return "∞" if math.isinf(value) else f"{value:.{digits}f}"
 
 
-def choice_table(choice: Choice, width: int = NARROWEST) -> Table:
+def scenario_table(check: ScenarioCheck, width: int = NARROWEST) -> Table:
     """Goodput, the gain on round robin in points, and the shares of requests that missed which target.
 
     Args:
-        choice: what a check of a scenario found.
+        check: what a check of a scenario found.
         width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
     """
-    baseline = wrapped(choice.comparison.baseline)
+    baseline = wrapped(check.comparison.baseline)
     columns = ("goodput", f"points to\n{baseline}", "missed\nTTFT %", "missed\nTPOT %", "missed\nboth %")
     table = _table(columns)
-    for line in choice.comparison.lines:
-        missed = choice.misses[line.label]
+    for line in check.comparison.lines:
+        missed = check.misses[line.label]
         table.add_row(
             wrapped(line.label, width),
             f"{line.goodput.mean:.3f}",

@@ -40,7 +40,7 @@ def timeline(
     A request takes about 3 kB, 0.4 kB compressed; --from and --to cut a long run.
 
     \b
-    disaggroute timeline results/mixed-bursty-a40-2p4d-a40-74559c --policy marginal-cost --from 60 --to 120
+    disaggroute timeline results/study --policy marginal-cost --from 60 --to 120
     """  # noqa: D301
     from ..envs.timeline import write_timeline
     from .runs import ResultsFolder, atomic_file

@@ -128,9 +128,9 @@ def _finalists(search: Search) -> Iterator[Finalist]:
 
     yield finalist(plan.default.params, "the default")
     for restart, means in enumerate(search.means):
-        for k, mean in enumerate(means):
-            which = f" {k + 1}" if len(means) > 1 else ""
-            yield finalist(plan.params(mean), f"restart {restart + 1}, mean of its last distribution{which}")
+        for k, mean in enumerate(means):  # A distribution that converged made place for another one.
+            which = f"distribution {k + 1} of {len(means)}" if len(means) > 1 else "last distribution"
+            yield finalist(plan.params(mean), f"restart {restart + 1}, mean of its {which}")
         tried = [candidate for candidate in search.tried if candidate.restart == restart]
         for candidate in sorted(tried, key=lambda c: (-c.gain, c.number))[:BEST]:
             yield finalist(plan.params(candidate.places), f"restart {restart + 1}, evaluation {candidate.number}")

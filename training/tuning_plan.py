@@ -18,6 +18,7 @@ from ..envs.setting import Setting
 from ..policies import registry
 from ..policies.policy import Policy
 from ..policies.search_space import Dimension, params_at
+from .description import exact, only_python, scenario_words
 from .optimiser import library, usual_population
 from .seeds import TUNING, VALIDATION, refuse_held_out, seeds_from
 
@@ -30,21 +31,6 @@ TUNING_SEEDS = 16
 VALIDATION_SEEDS = 20
 VALIDATION_DURATION_S = 1_800.0
 """Validation is longer than tuning, since a collapse may take its time."""
-
-OPTIONS = {
-    "format": "--format",
-    "topology": "--topology",
-    "cluster": "--cluster",
-    "profile": "--profile",
-    "rate": "--rate",
-    "duration_s": "--duration",
-    "warmup_s": "--warmup",
-    "predictor": "--predictor",
-    "targets": "--targets",
-    "constants_scale": "--constants-scale",
-    "tight_share": "--tight-share",
-}
-"""Fields of a scenario, and the options that set them; `observability` is set in Python alone."""
 
 
 @dataclass(frozen=True)
@@ -202,18 +188,15 @@ class Plan:
         return catalog.merge(self.default.params, params_at(self.space, np.asarray(places).tolist()))
 
     def command(self) -> str:
-        """The command that does the same."""
-        words = ["disaggroute", "tune", self.policy, self.scenario.workload]
-        known = Scenario()
-        for name, option in OPTIONS.items():
-            value = getattr(self.scenario, name)
-            if value != getattr(known, name):
-                words += [option, _word(value)]
+        """The command that does the same; empty for what only Python can ask for."""
+        if only_python(self.scenario):
+            return ""
+        words = ["disaggroute", "tune", self.policy, self.scenario.workload, *scenario_words(self.scenario)]
         for name in ("evaluations", "tuning_seeds", "first_seed", "restarts", "population", "seed", "validation_seeds"):
             if getattr(self, name) != getattr(Plan, name):
-                words += [f"--{name.replace('_', '-')}", _word(getattr(self, name))]
+                words += [f"--{name.replace('_', '-')}", exact(getattr(self, name))]
         if self.validation_duration_s is not None:
-            words += ["--validation-duration", _word(self.validation_duration_s)]
+            words += ["--validation-duration", exact(self.validation_duration_s)]
         return shlex.join(words)
 
     def at_rate_of(self, scenario: Scenario) -> Plan:
@@ -235,7 +218,3 @@ def _start(params: Mapping[str, Any], dimension: Dimension) -> float:
     """A policy's value in a dimension; the dimension's start where it has none, or one out of bounds."""
     value = value_at(params, dimension)
     return dimension.start if value is None or not dimension.low <= value <= dimension.high else value
-
-
-def _word(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else str(value)

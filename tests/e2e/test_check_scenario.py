@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
-from disaggroute.training import scenario_choice
+from disaggroute.training import scenario_check
 
 MAIN = ("mixed-bursty", "--cluster", "2p4d-a40-30k")
 QUICK = ("--seeds", "4", "--duration", "60", "--warmup", "10", "--workers", "1")
@@ -29,7 +29,7 @@ def test_a_scenario_far_from_saturation_fails_and_its_table_is_written_all_the_s
     assert out.count("FAIL") == 3 and "PASS" not in out
     with open(tmp_path / "r" / "scenario-check.csv", newline="") as file:
         labels = [row["policy"] for row in csv.DictReader(file)]
-    assert labels == [*scenario_choice.JUDGED, "least-loaded", "marginal-cost(w_q=0.1)"]
+    assert labels == [*scenario_check.JUDGED, "least-loaded", "marginal-cost(w_q=0.1)"]
     assert all(label in out for label in labels)
 
 

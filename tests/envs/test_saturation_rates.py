@@ -39,6 +39,12 @@ def test_other_targets_or_a_file_of_ones_own_have_no_stored_rate(tmp_path: Path)
     assert Setting.of(Scenario.make(workload=str(path))).stored_rate is None
 
 
+def test_a_profile_that_sets_other_targets_than_the_clusters_own_leaves_no_stored_rate() -> None:
+    own = Scenario.make(cluster="2p4d-a40", profile="a40-qwen2.5-3b")
+    assert Setting.of(own).stored_rate == 13.97
+    assert Setting.of(Scenario.make(cluster="2p4d-a40", profile="h100-qwen3-8b")).stored_rate is None
+
+
 def test_a_cluster_with_overrides_has_a_rate_of_its_own() -> None:
     main = Setting.of(Scenario.make(workload="mixed-bursty", cluster="2p4d-a40-30k"))
     assert main.stored_rate == 11.65

@@ -13,7 +13,7 @@ from disaggroute.__main__ import app
 from disaggroute.envs import cluster_config
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
-from disaggroute.training.description import command, describe, seeds_in_words
+from disaggroute.training.description import OPTIONS, command, describe, seeds_in_words
 
 TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{k * 0.5},{50 + k},{5 + k}\n" for k in range(200))
 
@@ -87,6 +87,10 @@ def test_the_command_asks_for_the_same_evaluation(values: dict[str, Any], monkey
     asked = understood(line, monkeypatch)
     assert (asked["scenario"], asked["labels"], asked["seeds"]) == (scenario, labels, range(7, 10))
     assert asked["records"] == "all" and not asked["claim"]
+
+
+def test_the_command_can_name_every_field_of_a_scenario_that_has_an_option() -> None:
+    assert {*OPTIONS, "workload", "observability"} == set(Scenario.model_fields)
 
 
 def test_the_command_of_a_claim_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 import yaml
 
 from disaggroute.envs.scenario import Scenario
 from disaggroute.policies import parse
 from disaggroute.training import tuning
+from disaggroute.training.comparison import Comparison
 from disaggroute.training.evaluation import evaluate
 from disaggroute.training.runs import RESULTS_SCHEMA
+from disaggroute.training.table import table_console
+from disaggroute.training.tune_commands import _parameters
 from disaggroute.training.tuning import Search, Trial, run_trial, search
-from disaggroute.training.tuning_choice import choose
+from disaggroute.training.tuning_choice import Choice, Finalist, choose
 from disaggroute.training.tuning_log import Candidate, Generation, TuningLog, candidates
 from disaggroute.training.tuning_picture import draw_search, search_figure
 from disaggroute.training.tuning_plan import Plan
@@ -248,6 +252,16 @@ def test_the_default_stays_where_nothing_is_better(tmp_path: Path) -> None:
     assert yaml.safe_load(choice.file.read_text())["provenance"]["validation"]["difference"] is None
 
 
+def test_the_table_of_parameters_names_the_term_of_each_weight(capsys: pytest.CaptureFixture[str]) -> None:
+    linear = parse("linear(decode={\"pending\": 2})")
+    default = Finalist(str(linear), linear, "the default")
+    choice = Choice(default, default, Comparison((), "default", 1.0, 0, "none"), 1, Path("tuned.yaml"))
+    table_console().print(_parameters(plan(str(linear)), choice))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["decode[pending]", "2", "2", "-3", "3"] in rows
+    assert ["decode[prompt*index]", "none", "none", "-3", "3"] in rows
+
+
 # --- the picture
 
 
@@ -269,6 +283,8 @@ def test_the_picture_has_a_line_per_restart_and_a_dotted_one_for_the_default(fou
 def test_the_same_search_gives_the_same_picture(found: Search, tmp_path: Path) -> None:
     pictures = [draw_search(found, tmp_path / name).read_bytes() for name in ("a.png", "b.png")]
     assert pictures[0] == pictures[1] and len(pictures[0]) > 10_000
+    with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0, "figure.facecolor": "black"}):
+        assert draw_search(found, tmp_path / "c.png").read_bytes() == pictures[0]
 
 
 def test_a_picture_is_drawn_for_a_search_that_found_nothing(found: Search) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from disaggroute.envs import cluster_config
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.policies.search_space import Dimension
-from disaggroute.training.tuning_plan import OPTIONS, Plan
+from disaggroute.training.tuning_plan import Plan
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=60, duration_s=20, warmup_s=5)
 
@@ -93,8 +94,9 @@ def test_the_command_names_all_that_is_not_as_by_default() -> None:
     )
 
 
-def test_the_command_can_name_every_field_of_a_scenario_that_has_an_option() -> None:
-    assert {*OPTIONS, "workload", "observability"} == set(Scenario.model_fields)
+def test_what_only_python_can_ask_for_has_no_command() -> None:
+    cluster = cluster_config.from_topology("1P2D", "a40-qwen2.5-3b")
+    assert plan(scenario=Scenario.make(workload="chat", rate=60, cluster=cluster)).command() == ""
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .comparison import Comparison, Line, compare
+from .comparison import BASELINE, Comparison, Line, compare
 from .evaluation import Evaluation
 from .runs import RESULTS_SCHEMA, write_atomically
 from .saturation import TARGET
 from .statistics import Estimate
 
-BASELINE = "round-robin"
 PREFILL = "least-ttft(decode=round-robin)"
 DECODE = "min-tpot(prefill=round-robin)"
 BOTH = "least-ttft(decode=min-tpot)"
@@ -35,7 +34,7 @@ SHARE_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
-class Misses:
+class MissShares:
     """Shares of the requests that missed a target; means over the seeds.
 
     Attributes:
@@ -63,7 +62,7 @@ class Criterion:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScenarioCheck:
     """What was found out about a scenario.
 
     Attributes:
@@ -75,7 +74,7 @@ class Choice:
 
     evaluation: Evaluation
     comparison: Comparison
-    misses: dict[str, Misses]
+    misses: dict[str, MissShares]
     criteria: tuple[Criterion, ...]
 
     @property
@@ -89,7 +88,7 @@ def policies(also: Sequence[str] = ()) -> list[str]:
     return [*JUDGED, *also]
 
 
-def choice_of(evaluation: Evaluation) -> Choice:
+def check_of(evaluation: Evaluation) -> ScenarioCheck:
     """Judges a scenario by the runs of at least the policies in `JUDGED`.
 
     Raises:
@@ -98,7 +97,7 @@ def choice_of(evaluation: Evaluation) -> Choice:
     check_stages(evaluation.setting.pools)
     comparison = compare(evaluation, BASELINE)
     lines = {line.label: line for line in comparison.lines}
-    return Choice(
+    return ScenarioCheck(
         evaluation=evaluation,
         comparison=comparison,
         misses={label: _misses(evaluation, label) for label in evaluation.labels},
@@ -144,13 +143,13 @@ def judge(share: float, prefill: Estimate, decode: Estimate) -> tuple[Criterion,
     )
 
 
-def write_table(choice: Choice, path: Path) -> Path:
+def write_table(check: ScenarioCheck, path: Path) -> Path:
     """Writes one row per policy as CSV; shares and gains as fractions of the requests.
 
     Raises:
         OSError: it cannot be written.
     """
-    evaluation, comparison = choice.evaluation, choice.comparison
+    evaluation, comparison = check.evaluation, check.comparison
     setting, seeds = evaluation.setting, evaluation.seeds
     common = {
         "schema_version": RESULTS_SCHEMA,
@@ -166,7 +165,7 @@ def write_table(choice: Choice, path: Path) -> Path:
     text = io.StringIO()
     writer = None
     for line in comparison.lines:
-        gain, missed = line.difference, choice.misses[line.label]
+        gain, missed = line.difference, check.misses[line.label]
         row = common | {
             "policy": line.label,
             "smart": JUDGED.get(line.label, ""),
@@ -201,13 +200,13 @@ def _difference(line: Line) -> Estimate:
     return line.difference
 
 
-def _misses(evaluation: Evaluation, label: str) -> Misses:
+def _misses(evaluation: Evaluation, label: str) -> MissShares:
     summaries = [run.summary for run in evaluation.runs[label]]
 
     def share(name: str) -> float:
         return math.fsum(getattr(s.missed, name) / s.requests for s in summaries) / len(summaries)
 
-    return Misses(ttft=share("ttft"), tpot=share("tpot"), both=share("both"))
+    return MissShares(ttft=share("ttft"), tpot=share("tpot"), both=share("both"))
 
 
 def _rounded(value: float | None) -> float | str:

@@ -16,15 +16,15 @@ from disaggroute.envs.environment_config import EnvironmentConfig
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.policies import registry
+from disaggroute.training.comparison import BASELINE
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.scenario_choice import (
-    BASELINE,
+from disaggroute.training.scenario_check import (
     BOTH,
     DECODE,
     JUDGED,
     PREFILL,
+    check_of,
     check_stages,
-    choice_of,
     judge,
     policies,
     write_table,
@@ -98,8 +98,8 @@ def test_mixed_instances_have_no_stages_to_judge() -> None:
 def test_a_choice_rests_on_the_runs_and_its_table_holds_them(tmp_path: Path) -> None:
     scenario = Scenario.make(workload="mixed-bursty", cluster="2p4d-a40-30k", rate=20, duration_s=40, warmup_s=5)
     evaluation = evaluate(scenario, policies(), range(20_000, 20_004), out=tmp_path / "r", records="none", workers=1)
-    choice = choice_of(evaluation)
-    write_table(choice, tmp_path / "table.csv")
+    check = check_of(evaluation)
+    write_table(check, tmp_path / "table.csv")
     with open(tmp_path / "table.csv", newline="") as file:
         rows = {row["policy"]: row for row in csv.DictReader(file)}
     assert {label: row["smart"] for label, row in rows.items()} == JUDGED
@@ -109,7 +109,7 @@ def test_a_choice_rests_on_the_runs_and_its_table_holds_them(tmp_path: Path) -> 
         assert float(rows[label]["goodput"]) == pytest.approx(goodput, abs=1e-5)
         assert sum(missed) == pytest.approx(1 - goodput, abs=3e-5) and missed[0] > 0
     assert rows[BASELINE]["gain"] == "" and gain(rows[BOTH]).low is not None
-    assert not choice.holds and not choice.criteria[0].holds  # Far beyond the saturation rate.
+    assert not check.holds and not check.criteria[0].holds  # Far beyond the saturation rate.
 
 
 def test_the_main_scenario_is_the_default_of_the_environments_at_its_stored_rate() -> None:
