@@ -6,10 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from .cluster_view import ClusterView, InstanceView, PendingView, State, view_of
+from .cluster_view import ClusterView, InstanceView, State
 from .lettering import Colour, Pixels, text_width, write_text
-
-__all__ = ["ClusterView", "InstanceView", "PendingView", "ansi", "rgb_array", "view_of"]
 
 MOST_ROWS = 64
 """Instances of a pool that are shown."""

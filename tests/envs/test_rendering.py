@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disaggroute.envs import rendering
+from disaggroute.envs.cluster_view import ClusterView, InstanceView, PendingView, view_of
 from disaggroute.envs.lettering import text_width, write_text
-from disaggroute.envs.rendering import ClusterView, InstanceView, PendingView, ansi, rgb_array, view_of
+from disaggroute.envs.rendering import ansi, rgb_array
 
 from ..policies import scenes
 
