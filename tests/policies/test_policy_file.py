@@ -150,7 +150,7 @@ def test_a_missing_file_is_answered_with_the_shipped_ones(
 
 def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").mkdir()
-    assert "cannot be read as a policies file" in refusal(f"round-robin@{tmp_path / 'x.yaml'}")
+    assert "the file cannot be read" in refusal(f"round-robin@{tmp_path / 'x.yaml'}")
 
 
 def test_an_unknown_policy_is_told_before_its_file_is_looked_for() -> None:
