@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
 
-LISTS = ("policies", "workloads", "profiles", "configs", "predictors")
+LISTS = ("policies", "environments", "rewards", "workloads", "profiles", "configs", "predictors")
 
 
 def register(app: typer.Typer) -> None:
@@ -67,10 +68,17 @@ def explain(
 
 def _about(what: str, name: str) -> str:
     """What a name stands for, in one sentence."""
-    from ..envs import profiles
+    from ..envs import profiles, rewards
+    from ..envs.environment_config import EnvironmentConfig
+    from ..envs.setting import Setting
     from ..envs.workloads.config import load
     from ..policies import policy_file, registry
 
+    if what == "environments":
+        setting = Setting.of(EnvironmentConfig.load(name).scenario)
+        return f"{setting.traffic.name} on {setting.cluster.name}"
+    if what == "rewards":
+        return (getdoc(rewards.make(name)) or "").split("\n")[0]
     if what == "profiles":
         profile = profiles.load(name)
         return f"{profile.model} on {profile.tensor_parallel} × {profile.gpu}"
@@ -83,11 +91,12 @@ def _about(what: str, name: str) -> str:
 
 
 def _names(what: str) -> tuple[str, ...]:
-    from ..envs import predictors, profiles, workloads
+    from ..envs import environment_config, predictors, profiles, rewards, workloads
     from ..policies import policy_file, registry
 
     if what == "policies":
         files = {name: policy_file.shipped(name) for name in registry.names()}
         return tuple(text for name in files for text in (name, *(f"{name}@{file}" for file in files[name])))
     modules: dict[str, Any] = {"workloads": workloads, "profiles": profiles, "predictors": predictors}
+    modules |= {"environments": environment_config, "rewards": rewards}
     return tuple(modules[what].names())

@@ -66,6 +66,8 @@ def test_help_imports_neither_numba_nor_pandas_nor_matplotlib() -> None:
         ("profiles", "a40-qwen2.5-3b"),
         ("configs", "clusters/2p4d-a40"),
         ("predictors", "noisy"),
+        ("environments", "mixed-bursty-a40"),
+        ("rewards", "slo-miss"),
     ],
 )
 def test_lists_give_the_names_that_other_commands_take(what: str, name: str) -> None:
