@@ -7,6 +7,7 @@ register; a path to a YAML file is accepted wherever a name is.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -71,7 +72,7 @@ def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
     try:
         content = source.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{text}: cannot be read as a {kind} file ({error.strerror})") from error
+        raise ValueError(f"{text}: the file cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{text}: is not UTF-8 text (byte {error.start})") from error
     try:
@@ -134,8 +135,9 @@ def _folder(kind: str) -> Traversable:
 
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path, kind, message = first["loc"], first["type"], first["msg"]
+    first = _most_telling(error.errors(include_url=False))
+    kind, message = first["type"], first["msg"]
+    path = tuple(part for part in first["loc"] if not _names_a_choice(str(part), model))
     where = ".".join(str(part) for part in path)
     if kind == "extra_forbidden":
         inside = f" of {'.'.join(str(part) for part in path[:-1])}" if path[1:] else ""
@@ -157,6 +159,22 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     for opening in ("Input", "Value", "String"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
+
+
+def _most_telling(complaints: list[Any]) -> Any:
+    """The first complaint; where text or a mapping is allowed and a mapping was given, that about its fields."""
+    first = complaints[0]
+    if first["type"] == "string_type" and isinstance(first["input"], Mapping):
+        above = first["loc"][:-1]
+        inside = [each for each in complaints[1:] if each["loc"][: len(above)] == above]
+        return inside[0] if inside else first
+    return first
+
+
+def _names_a_choice(part: str, model: type[BaseModel]) -> bool:
+    """Whether this part of a path is `Inner` or `function-after[check(), Inner]`: of several types, the model Inner."""
+    inner = {m.__name__ for field in model.model_fields.values() for m in _models_in(field.annotation)}
+    return re.split(r"\W+", part.rstrip("]"))[-1] in inner
 
 
 def _repeated_key(node: Any, seen: set[int]) -> Any:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from pydantic import BaseModel
 
 from . import spaces
 from .cluster import PS_PER_S
 from .environment_config import DEFAULT, EnvironmentConfig
+from .environment_spec import JsonSpec
 from .episodes import Episodes
 from .simulator import stepping as W
 from .simulator.loop import DECIDE
+from .streams import checked_seed
 
 if TYPE_CHECKING:
     from .simulator import Simulator
@@ -32,7 +33,7 @@ TRAINING_SEEDS = 10_000
 or claims (docs/evaluation.md)."""
 
 
-class DisaggRouteEnv(gym.Env[Observation, Any]):
+class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     """Route requests in a disaggregated LLM serving cluster.
 
     ## Description
@@ -132,28 +133,28 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         rows, aggregated = (episodes.prefill_rows, episodes.decode_rows), episodes.aggregated
         self.observation_space: gym.Space[Any] = spaces.observation_space(*rows, aggregated=aggregated)
         self.action_space = spaces.action_space(*rows, aggregated=aggregated)
-        self._desk = episodes.words(0)
-        self._actions = episodes.chosen
         self._begun = False
         self._awaits = False
-        self._spec: EnvSpec | None = None
         self._picture: Any = None
         self._action: tuple[int, int] | None = None
+        self._look()
 
-    @property
-    def spec(self) -> EnvSpec | None:
-        """How `gym.make` made the environment; models among the arguments become mappings, so that it is JSON-able."""
-        return self._spec
+    def _look(self) -> None:
+        """Views of the memory that the compiled step reads and writes."""
+        self._desk, self._actions = self._episodes.words(0), self._episodes.chosen
 
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:
-            for key, value in spec.kwargs.items():
-                if isinstance(value, BaseModel):
-                    spec.kwargs[key] = value.model_dump(mode="json")
-                elif isinstance(value, Path):
-                    spec.kwargs[key] = str(value)
-        self._spec = spec
+    def __getstate__(self) -> dict[str, Any]:
+        """What makes the environment again, in this process or in another.
+
+        Raises:
+            TypeError: an episode has begun.
+        """
+        return {key: value for key, value in self.__dict__.items() if key not in ("_desk", "_actions")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes it again."""
+        self.__dict__.update(state)
+        self._look()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begins an episode.
@@ -163,11 +164,13 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
             options: none are known.
 
         Raises:
-            ValueError: an option is given, or the trace has no request for the agent.
+            ValueError: a bad seed, an option is given, or the trace has no request for the agent.
         """
-        super().reset(seed=seed)
         if options:
-            raise ValueError(f"options has {', '.join(map(repr, options))}; reset takes none")
+            raise ValueError(f"options is {options!r}; reset takes none")
+        if seed is not None:
+            seed = checked_seed(seed)
+        super().reset(seed=seed)
         chosen = int(self.np_random.integers(TRAINING_SEEDS)) if seed is None else seed
         self._begun = self._awaits = False
         self._episodes.begin(0, chosen)
@@ -193,9 +196,7 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
             what = "the episode has ended" if self._begun else "no episode has begun"
             raise ResetNeeded(f"{what}; call reset() before step()")
         episodes = self._episodes
-        prefill, decode = self._pair(action)
-        self._action = (prefill, decode)
-        self._actions[0, 0], self._actions[0, 1] = prefill, decode
+        self._action = self._taken(action)
         self._desk[W.W_TASK] = W.TASK_SEND
         episodes.run()
         terminated = self._desk[W.W_STATUS] != DECIDE
@@ -227,16 +228,18 @@ class DisaggRouteEnv(gym.Env[Observation, Any]):
         """
         return self._episodes.simulator(0)
 
-    def _pair(self, action: Any) -> tuple[int, int]:
+    def _taken(self, action: Any) -> tuple[int, int]:
+        """Writes the action where the compiled step reads it."""
         try:
-            if self._episodes.aggregated:
-                mixed = index(action)
-                return mixed, mixed
-            prefill, decode = action
-            return index(prefill), index(decode)
-        except (TypeError, ValueError):
-            kind = "an integer" if self._episodes.aggregated else "two integers, (prefill, decode)"
-            raise ValueError(f"action is {action!r}; it must be {kind}") from None
+            prefill, decode = (action, action) if self._episodes.aggregated else action
+            if prefill is True or prefill is False or decode is True or decode is False:
+                raise TypeError
+            prefill, decode = index(prefill), index(decode)
+            self._actions[0, 0], self._actions[0, 1] = prefill, decode
+        except (TypeError, ValueError):  # the latter also where a number has more than 64 bits
+            kind = "an integer" if self._episodes.aggregated else "two integers, (prefill, decode),"
+            raise ValueError(f"action is {action!r}; it must be {kind} of the action space") from None
+        return prefill, decode
 
     def _observation(self) -> Observation:
         episodes = self._episodes

@@ -49,24 +49,28 @@ class EnvironmentConfig(Scenario):
         Raises:
             ValueError: an unknown name or field, or a value that is not allowed.
         """
+        label = "environment"
         if isinstance(config, BaseModel):
-            base, label = config.model_dump(), "environment"
+            base = config.model_dump()
         elif isinstance(config, Mapping):
-            base, label = dict(config), "environment"
-        else:
+            base = {key: _plain(value) for key, value in config.items()}
+        elif isinstance(config, str | Path):
             base, label = catalog.read(KIND, config), str(config)
+        else:
+            raise ValueError(f"config is {config!r}; it must be a name, a path, a mapping or a model")
         for given, other in (("cluster", "topology"), ("topology", "cluster")):
-            if overrides.get(given) is not None and given not in base:
+            if overrides.get(given) is not None:
                 base.pop(other, None)
-        given_fields = {
-            key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in overrides.items()
-        }
-        return catalog.validate(cls, base | given_fields, label)
+        return catalog.validate(cls, base | {key: _plain(value) for key, value in overrides.items()}, label)
 
     @property
     def scenario(self) -> Scenario:
         """The scenario alone."""
         return Scenario.model_validate(self.model_dump(exclude={"reward", "pad_to"}))
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 def names() -> tuple[str, ...]:

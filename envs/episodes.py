@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from . import features, rewards
 from .cluster import PS_PER_S
+from .cluster_config import MAX_COUNT
 from .environment_config import EnvironmentConfig
 from .rewards import CountedReward, Outcome
 from .setting import Setting
@@ -38,8 +39,8 @@ class Episodes:
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"num_envs is {count}; it must be at least 1")
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise ValueError(f"num_envs is {count!r}; it must be an integer of at least 1")
         self.config = config
         self.count = count
         self.setting = _with_rate(Setting.of(config.scenario))
@@ -74,13 +75,33 @@ class Episodes:
         self._hall = self._furnished()
         self._hall_address = int(self._hall.ctypes.data)
 
+    def __getstate__(self) -> tuple[EnvironmentConfig, int]:
+        """What makes the same episodes again.
+
+        Raises:
+            TypeError: an episode has begun: what it is made of lies in the memory of this process.
+        """
+        if any(simulator is not None for simulator in self.simulators):
+            raise TypeError(
+                "an environment cannot be copied or pickled once an episode has begun; do it before the first reset(), "
+                "or make another one from its spec"
+            )
+        return self.config, self.count
+
+    def __setstate__(self, state: tuple[EnvironmentConfig, int]) -> None:
+        """Makes them again."""
+        self.__init__(*state)  # type: ignore[misc]
+
     def _padded(self) -> tuple[int, int]:
         own = (self.decodes,) if self.aggregated else (self.prefills, self.decodes)
         wanted = self.config.pad_to
         if wanted is None:
             wanted = own
-        if len(wanted) != len(own) or any(w < o for w, o in zip(wanted, own, strict=True)):
-            raise ValueError(f"pad_to is {list(wanted)}; it must be at least {list(own)}, the instances per pool")
+        if len(wanted) != len(own) or any(not o <= w <= MAX_COUNT for w, o in zip(wanted, own, strict=True)):
+            pools = "1 number (mixed)" if self.aggregated else "2 numbers (prefill, decode)"
+            raise ValueError(
+                f"pad_to is {list(wanted)}; it must hold {pools}, at least {list(own)} and at most {MAX_COUNT} each"
+            )
         return (0, wanted[0]) if self.aggregated else (wanted[0], wanted[1])
 
     def _furnished(self) -> Ints:
@@ -96,6 +117,22 @@ class Episodes:
         hall[W.T_PREFILL_ROWS] = self.prefill_rows
         hall[W.T_DECODE_ROWS] = self.decode_rows
         return hall
+
+    def refuse_bad_actions(self, which: npt.NDArray[np.bool_]) -> None:
+        """Checks the actions of these episodes, as `run` does.
+
+        Raises:
+            ValueError: an action names no instance, or one that may not be assigned.
+        """
+        parts = [(self.actions[:, 1], self.decode_mask)]
+        if not self.aggregated:
+            parts.append((self.actions[:, 0], self.prefill_mask))
+        bad = np.zeros(self.count, np.bool_)
+        for chosen, mask in parts:
+            inside = (chosen >= 0) & (chosen < mask.shape[1])
+            bad |= ~inside | (mask[np.arange(self.count), np.where(inside, chosen, 0)] == 0)
+        if (bad & which).any():
+            raise ValueError(self._complaint(int(np.argmax(bad & which))))
 
     def begin(self, i: int, seed: int) -> None:
         """Prepares a new episode at place i; the next `run` brings it to its first decision.

@@ -16,6 +16,20 @@ PURPOSES: tuple[str, ...] = get_args(Purpose)
 """Append only: the place of a purpose is part of every published number."""
 
 
+LARGEST_SEED = (1 << 63) - 1
+
+
+def checked_seed(seed: object) -> int:
+    """The seed of a trace as a Python integer.
+
+    Raises:
+        ValueError: it is no integer, negative, or does not fit 63 bits.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed!r}; it must be an integer from 0 to 2^63 − 1")
+    return int(seed)
+
+
 def stream(seed: int, purpose: Purpose) -> np.random.Generator:
     """The generator for one purpose.
 

@@ -19,9 +19,11 @@ from . import spaces
 from .cluster import PS_PER_S
 from .environment import TRAINING_SEEDS, DisaggRouteEnv, Info, Observation
 from .environment_config import DEFAULT, EnvironmentConfig
+from .environment_spec import JsonSpec
 from .episodes import Episodes
 from .simulator import stepping as W
 from .simulator.loop import FINISHED
+from .streams import checked_seed
 
 Bools = npt.NDArray[np.bool_]
 Rewards = npt.NDArray[np.float64]
@@ -30,7 +32,7 @@ Objects = npt.NDArray[np.object_]
 MODES = ", ".join(mode.value for mode in AutoresetMode)
 
 
-class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
+class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
     """Many environments in one, each the same as a `DisaggRouteEnv`, bit for bit.
 
     `gym.make_vec("DisaggRoute-v0", num_envs=256, config="mixed-bursty-a40")` makes one. Observations, actions and infos
@@ -63,8 +65,8 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
         except ValueError:
             raise ValueError(f"autoreset_mode is {autoreset_mode!r}; allowed are {MODES}") from None
         self.config = EnvironmentConfig.load(config, **overrides)
-        self.num_envs = num_envs
         self._episodes = episodes = Episodes(self.config, num_envs)
+        self.num_envs = int(num_envs)
         self.metadata = DisaggRouteEnv.metadata | {"autoreset_mode": self.autoreset_mode}
         rows, aggregated = (episodes.prefill_rows, episodes.decode_rows), episodes.aggregated
         self.single_observation_space = spaces.observation_space(*rows, aggregated=aggregated)
@@ -89,31 +91,32 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
             options: `reset_mask`, (num_envs,) bool: which environments begin anew; by default all.
 
         Raises:
-            ValueError: a wrong number of seeds, an unknown option or a bad mask.
+            ValueError: bad seeds or a wrong number of them, an unknown option, a bad mask, or a trace without a request
+                for the agent.
         """
-        seeds: Sequence[int | None]
-        if seed is None:
-            seeds = [None] * self.num_envs
-        elif isinstance(seed, int | np.integer):
-            seeds = [int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = seed
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed has {len(seeds)} entries; it must have {self.num_envs}, one per environment")
+        seeds = self._checked_seeds(seed)
         chosen = self._reset_mask(options)
         for i in map(int, np.flatnonzero(chosen)):
             self._begin(i, seeds[i])
         self._run()
-        self._begun |= chosen
         self._done[chosen] = False
         return self._observation(), self._info(chosen)
 
+    def _checked_seeds(self, seed: Any) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, str) or not isinstance(seed, Sequence | np.ndarray) or getattr(seed, "ndim", 1) != 1:
+            first = checked_seed(seed)
+            return [checked_seed(first + i) for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed has {len(seed)} entries; it must have {self.num_envs}, one per environment")
+        return [None if each is None else checked_seed(each) for each in seed]
+
     def _reset_mask(self, options: dict[str, Any] | None) -> Bools:
-        unknown = set(options or ()) - {"reset_mask"}
-        if unknown:
-            raise ValueError(f"options has {', '.join(map(repr, sorted(unknown)))}; allowed is 'reset_mask'")
         if not options:
             return self._all
+        if not isinstance(options, dict) or set(options) != {"reset_mask"}:
+            raise ValueError(f"options is {options!r}; allowed is {{'reset_mask': …}}")
         mask = options["reset_mask"]
         fits = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
         if not (fits and mask.any()):
@@ -143,8 +146,9 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
                 "options={'reset_mask': …}"
             )
         self._take(actions)
-        tasks = episodes.desks[:, W.W_TASK]
-        tasks[:] = W.TASK_SEND
+        if resets:
+            episodes.refuse_bad_actions(~ended)  # before other episodes begin, so that nothing is done
+        episodes.desks[:, W.W_TASK] = W.TASK_SEND
         if resets:
             for i in np.flatnonzero(ended):
                 self._begin(int(i), None)
@@ -177,8 +181,11 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
         return infos
 
     def _take(self, actions: Any) -> None:
-        taken = np.asarray(actions)
         shape = self.action_space.shape
+        try:
+            taken = np.asarray(actions)
+        except ValueError:  # rows of different lengths
+            raise ValueError(f"actions are {actions!r}; they must be integers of shape {shape}") from None
         if taken.shape != shape or taken.dtype.kind not in "iu":
             raise ValueError(
                 f"actions have shape {taken.shape} and dtype {taken.dtype}; they must be integers of shape {shape}"
@@ -191,6 +198,7 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
         generator = self._generators[i]
         if generator is None:
             generator = self._generators[i] = seeding.np_random()[0]
+        self._begun[i] = False
         self._episodes.begin(i, int(generator.integers(TRAINING_SEEDS)) if seed is None else seed)
 
     def _run(self) -> None:
@@ -198,6 +206,7 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
         self._episodes.run()
         for i in begins:
             self._episodes.check_begun(int(i))
+            self._begun[i] = True
 
     def _arrays(self) -> Observation:
         episodes = self._episodes
@@ -241,14 +250,20 @@ class DisaggRouteVectorEnv(gym.vector.VectorEnv[Observation, npt.NDArray[np.int6
         return {key: _plain(value[i]) for key, value in self._info(self._all).items() if not key.startswith("_")}
 
     def _action_mask(self) -> npt.NDArray[Any]:
-        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M)."""
+        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M).
+
+        Where no instance goes down or drains they are the same at every step, and may not be written to.
+        """
         episodes = self._episodes
         if episodes.aggregated:
             return episodes.decode_mask.copy()
         if self._masks is None or episodes.instances_change:
             self._masks = np.empty(self.num_envs, np.object_)
             for i in range(self.num_envs):
-                self._masks[i] = (episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy())
+                pair = episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy()
+                for mask in pair:
+                    mask.flags.writeable = episodes.instances_change
+                self._masks[i] = pair
         return self._masks.copy()
 
 
