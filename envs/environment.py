@@ -308,7 +308,7 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
             "dt": float(desk[W.W_DT]) / PS_PER_S,  # as NumPy divides: a vector environment gives the same bits
             "now": float(desk[W.W_LAST]) / PS_PER_S,
             "request": desk[W.W_REQUEST],
-            "missed": episodes.missed_ids(0),
+            "missed": episodes.missed_ids(0, desk[W.W_MISSED]),
             "action_mask": decode_mask if episodes.aggregated else (episodes.prefill_mask[0].copy(), decode_mask),
             "trace_seed": episodes.seeds[0],
         }

@@ -26,10 +26,6 @@ Float32s = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.int8]
 
-_NONE: Ints = np.zeros(0, np.int64)
-_NONE.flags.writeable = False
-
-
 
 class Episodes:
     """Episodes of one configuration, run side by side.
@@ -48,6 +44,7 @@ class Episodes:
         self.config = config
         self.count = count
         self.setting = _with_rate(Setting.of(config.scenario))
+        self._predictor = self.setting.predictor
         cluster = self.setting.cluster
         self.aggregated = cluster.aggregated
         self.reward = rewards.make(config.reward)
@@ -72,6 +69,9 @@ class Episodes:
         self.seeds = [-1] * count
         """Seed of each episode's trace; −1 before the first reset."""
         self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
+        """Of each episode: requests missed and ended in the last step, then what the compiled step keeps."""
+        self._noted: list[memoryview] = [notes.data for notes in self._notes]
+        """The same as Python integers."""
         self._hall = self._furnished()
         self._hall_address = int(self._hall.ctypes.data)
 
@@ -146,27 +146,34 @@ class Episodes:
         """
         setting = self.setting
         trace = setting.traffic.trace(setting.scenario.rate, setting.window.end / PS_PER_S, seed)
-        predicted, learns = resolve_predictor(setting.predictor, trace, seed)
-        simulator = Simulator(
-            setting.cluster,
-            trace,
-            predicted=predicted,
-            learns=learns,
-            constants=setting.constants,
-            log_ended=True,
-        )
+        predicted, learns = resolve_predictor(self._predictor, trace, seed)
+        simulator = self.simulators[i]
+        if simulator is None:
+            simulator = Simulator(
+                setting.cluster,
+                trace,
+                predicted=predicted,
+                learns=learns,
+                constants=setting.constants,
+                log_ended=True,
+            )
+        else:
+            simulator.begin(trace, predicted=predicted, learns=learns)
         n = len(trace)
         sizes = {
-            W.W_NOTES: NOTE_WORDS * n,
-            W.W_DEADLINES: n + WIDTH,
-            W.W_REQUESTS: n,
             W.W_MISSED_IDS: n,
             W.W_ENDED_IDS: n,
+            W.W_REQUESTS: n,
+            W.W_DEADLINES: n + WIDTH,
+            W.W_NOTES: NOTE_WORDS * n,
         }
-        notes = np.empty(sum(sizes.values()), np.int64)
+        words = sum(sizes.values())
+        if len(self._notes[i]) < words:
+            self._notes[i] = np.empty(words + words // 4, np.int64)
+            self._noted[i] = self._notes[i].data
         desk = self.desks[i]
         desk[:] = 0
-        at = int(notes.ctypes.data)
+        at = int(self._notes[i].ctypes.data)
         for word, size in sizes.items():
             desk[word] = at
             at += 8 * size
@@ -174,7 +181,7 @@ class Episodes:
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
         desk[W.W_TASK] = W.TASK_RUN
-        self.simulators[i], self._notes[i], self.seeds[i] = simulator, notes, seed
+        self.simulators[i], self.seeds[i] = simulator, seed
 
     def run(self) -> None:
         """Does every episode's task: sends what was decided and runs to the next decision, or to the end.
@@ -235,25 +242,18 @@ class Episodes:
         """`actions` likewise."""
         return self.actions.data
 
-    def missed_ids(self, i: int) -> tuple[int, ...]:
-        """`missed` as Python integers."""
-        return tuple(self.missed(i).tolist()) if self.desks.item(i, W.W_MISSED) else ()
+    def missed_ids(self, i: int, count: int) -> tuple[int, ...]:
+        """`missed` as Python integers; `count`: how many there are."""
+        return tuple(self._noted[i][:count]) if count else ()
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._noted(i, W.W_MISSED_IDS, W.W_MISSED)
+        return self._notes[i][: self.desks.item(i, W.W_MISSED)].copy()
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        return self._noted(i, W.W_ENDED_IDS, W.W_ENDED)
-
-    def _noted(self, i: int, address: int, count: int) -> Ints:
-        k = self.desks.item(i, count)
-        if k == 0:
-            return _NONE
-        notes = self._notes[i]
-        at = (self.desks.item(i, address) - int(notes.ctypes.data)) // 8
-        return notes[at : at + k].copy()
+        at = len(self.simulator(i).trace)
+        return self._notes[i][at : at + self.desks.item(i, W.W_ENDED)].copy()
 
     def outcome(self, i: int) -> Outcome:
         """What the last step of episode i brought."""

@@ -84,7 +84,9 @@ def check_spans(cluster: Cluster, arrival: npt.NDArray[np.int64], prompt: Length
         return
     latency = int(cluster.latency_matrix().max())
     for engine in set(cluster.prefill):
-        blocks = min(engine.num_blocks, int((-(-prompt.astype(np.int64) // engine.block_size)).sum()))
+        blocks = engine.num_blocks
+        if blocks * engine.egress_per_block + latency > limit:  # more than there are requests for?
+            blocks = min(blocks, int((-(-prompt.astype(np.int64) // engine.block_size)).sum()))
         _check(f"{engine.name}: sending {blocks} KV blocks", blocks * engine.egress_per_block + latency, limit)
 
 

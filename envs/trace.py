@@ -62,20 +62,32 @@ class Trace:
             object.__setattr__(self, key, _column(self.name, key, getattr(self, key), dtype, n))
         if n == 0:
             return
-        _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
-        _refuse(self.name, "arrival", self.arrival, self.arrival > MAX_TIME_PS, "lies beyond 100 days")
-        _refuse(self.name, "arrival", self.arrival, np.diff(self.arrival, prepend=0) < 0, "is unsorted")
-        _refuse(self.name, "prompt", self.prompt, self.prompt < 1, "must be at least 1 token")
-        _refuse(self.name, "output", self.output, self.output < 1, "must be at least 1 token")
-        classes = (self.slo < 0) | (self.slo >= len(SLO_CLASSES))
-        _refuse(self.name, "slo", self.slo, classes, "must be 0 (tight) or 1 (loose)")
-        families = (self.family < 0) | (self.family >= len(self.families))
-        _refuse(self.name, "family", self.family, families, f"must be an index below {len(self.families)}")
-        for key, tokens in (("ttft_target", np.ones(n, np.int64)), ("tpot_target", self.output.astype(np.int64))):
-            target, most = getattr(self, key), MAX_TARGET_PS // tokens
-            _refuse(self.name, key, target, target < 0, "must not be negative")
-            k = int(np.argmax(target > most))
-            _refuse(self.name, key, target, target > most, f"must be at most {most[k]} ps")
+        # A least or largest value tells at once that all are in order; which is not is looked for only if one is.
+        if int(self.arrival.min()) < 0:
+            _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
+        if int(self.arrival.max()) > MAX_TIME_PS:
+            _refuse(self.name, "arrival", self.arrival, self.arrival > MAX_TIME_PS, "lies beyond 100 days")
+        if (self.arrival[1:] < self.arrival[:-1]).any():
+            _refuse(self.name, "arrival", self.arrival, np.diff(self.arrival, prepend=0) < 0, "is unsorted")
+        for key in ("prompt", "output"):
+            tokens = getattr(self, key)
+            if int(tokens.min()) < 1:
+                _refuse(self.name, key, tokens, tokens < 1, "must be at least 1 token")
+        for key, count, why in (
+            ("slo", len(SLO_CLASSES), "must be 0 (tight) or 1 (loose)"),
+            ("family", len(self.families), f"must be an index below {len(self.families)}"),
+        ):
+            index = getattr(self, key)
+            if int(index.min()) < 0 or int(index.max()) >= count:
+                _refuse(self.name, key, index, (index < 0) | (index >= count), why)
+        for key, longest in (("ttft_target", 1), ("tpot_target", int(self.output.max()))):
+            target = getattr(self, key)
+            if int(target.min()) < 0:
+                _refuse(self.name, key, target, target < 0, "must not be negative")
+            if int(target.max()) * longest > MAX_TARGET_PS:
+                most = MAX_TARGET_PS // (self.output.astype(np.int64) if longest > 1 else np.ones(n, np.int64))
+                k = int(np.argmax(target > most))
+                _refuse(self.name, key, target, target > most, f"must be at most {most[k]} ps")
 
     def __len__(self) -> int:
         """Number of requests."""
@@ -94,20 +106,25 @@ class Trace:
             ValueError: names the first such request, what it needs and what the instance has; or an engine so
                 slow that times could overflow.
         """
-        p, o = self.prompt.astype(np.int64), self.output.astype(np.int64)
+        if not len(self):
+            return
+        tokens = self.prompt.astype(np.int64) + self.output
+        longest = int(tokens.max())
         for role, need in slots_needed(self.prompt, self.output, cluster).items():
+            most = int(need.max())
             for i, engine in enumerate(getattr(cluster, role)):
+                if most <= engine.num_blocks * engine.block_size and longest <= engine.max_model_len:
+                    continue
                 blocks = -(-need // engine.block_size)
-                for bad, what, has in (
-                    (blocks > engine.num_blocks, "KV blocks", engine.num_blocks),
-                    (p + o > engine.max_model_len, "tokens of context", engine.max_model_len),
+                for bad, what, wants, has in (
+                    (blocks > engine.num_blocks, "KV blocks", blocks, engine.num_blocks),
+                    (tokens > engine.max_model_len, "tokens of context", tokens, engine.max_model_len),
                 ):
                     if bad.any():
                         k = int(np.argmax(bad))
-                        wants = int(blocks[k]) if what == "KV blocks" else int(p[k] + o[k])
                         raise ValueError(
-                            f"{self.name}: request {k} ({p[k]} prompt + {o[k]} output tokens) needs "
-                            f"{wants} {what}; {role} instance {i} ({engine.name}) has {has}"
+                            f"{self.name}: request {k} ({self.prompt[k]} prompt + {self.output[k]} output tokens) "
+                            f"needs {wants[k]} {what}; {role} instance {i} ({engine.name}) has {has}"
                         )
         check_spans(cluster, self.arrival, self.prompt, self.output)
 
@@ -139,7 +156,7 @@ def _column(name: str, key: str, given: object, dtype: npt.DTypeLike, requests: 
     if column.dtype.kind not in "iu" and requests:
         raise ValueError(f"{name}: {key} has dtype {column.dtype}; it must hold integers")
     limits = np.iinfo(dtype)
-    if requests:
+    if requests and column.dtype != dtype:
         _refuse(name, key, column, (column > limits.max) | (column < limits.min), f"must be at most {limits.max}")
     return np.ascontiguousarray(column, dtype)
 

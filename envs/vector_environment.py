@@ -78,6 +78,8 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         self._done = np.zeros(num_envs, np.bool_)
         self._all = np.ones(num_envs, np.bool_)
         self._masks: Objects | None = None
+        self._no_misses = np.empty(num_envs, np.object_)
+        self._no_misses.fill(())
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -224,10 +226,10 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
     def _info(self, chosen: Bools) -> Info:
         """The infos of these environments, as `SyncVectorEnv` gathers them."""
         desks, episodes = self._episodes.desks, self._episodes
-        missed = np.empty(self.num_envs, np.object_)
-        missed.fill(())
-        for i in np.flatnonzero(desks[:, W.W_MISSED]):
-            missed[i] = episodes.missed_ids(int(i))
+        missed, counts = self._no_misses.copy(), desks[:, W.W_MISSED]
+        some = counts.nonzero()[0]
+        for i, count in zip(some.tolist(), counts[some].tolist(), strict=True):
+            missed[i] = episodes.missed_ids(i, count)
         infos: Info = {
             "dt": desks[:, W.W_DT] / PS_PER_S,
             "now": desks[:, W.W_LAST] / PS_PER_S,

@@ -17,7 +17,12 @@ from typing import Any, TypeVar
 import numba
 
 _PACKAGE = Path(__file__).parents[2]
-_COMPILED_SOURCES = ("envs/features.py", "envs/simulator/*.py", "policies/compiled/*.py")
+_COMPILED_SOURCES = (
+    "envs/features.py",
+    "envs/simulator/*.py",
+    "envs/workloads/inversion.py",
+    "policies/compiled/*.py",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from .state import LEARNS, Tables, Words, grown, load_trace, new_block
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
+
+Floats = npt.NDArray[np.float64]
 
 FOREVER = L.FOREVER
 """A time limit that never comes, ps."""
@@ -79,12 +82,40 @@ class Simulator:
         log_decisions: bool = False,
         log_ended: bool = False,
     ) -> None:
-        trace.check_fits(cluster)
         if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
                 f"{cluster.name}: {cluster.routers} routers and {len(cluster.instances)} instances; "
                 f"allowed are up to {L.MAX_ROUTERS} routers and {L.MAX_INSTANCES} instances"
             )
+        self.cluster = cluster
+        self.constants = constants
+        self.records: npt.NDArray[Any] = np.zeros(0, RECORD)
+        """One row per request (dtype RECORD), valid for those that have ended."""
+        self._tables = Tables.of(cluster)
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY)
+        self._parameters = np.zeros(1)
+        if constants is not None:
+            groups, block_size = int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size
+            self._believed = believed(constants, groups, block_size)
+            self._block[L.H_CONSTANTS], self._block[L.H_ABOUT] = (a.ctypes.data for a in self._believed)
+        self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
+        self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
+        self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
+        self.begin(trace, predicted=predicted, learns=learns)
+
+    def begin(self, trace: Trace, *, predicted: npt.NDArray[np.int32] | None = None, learns: str = "") -> None:
+        """Begins again with an empty cluster and other requests, in the same memory; records and logs start anew.
+
+        Args:
+            trace: the requests.
+            predicted: as for the constructor.
+            learns: likewise.
+
+        Raises:
+            ValueError: a request cannot fit the cluster, or what the constructor says of `predicted` and `learns`;
+                the simulator is then as it was.
+        """
+        trace.check_fits(self.cluster)
         if predicted is not None:
             predicted = _checked(predicted, len(trace))
         if learns not in LEARNS:
@@ -92,32 +123,22 @@ class Simulator:
         if (predicted is None) == (not learns):
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
-        self.cluster = cluster
         self.trace = trace
-        self.constants = constants
-        self.records: npt.NDArray[Any] = np.zeros(len(trace), RECORD)
-        """One row per request (dtype RECORD), valid for those that have ended."""
         self._predicted = predicted
-        self._tables = Tables.of(cluster)
-        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY)
-        self._parameters = np.zeros(1)
+        own = self._block[_OWN]
+        self._block[: len(self._empty)] = self._empty
+        self._block[_OWN] = own
         load_trace(self._block, trace, predicted, learns)
+        self.records = _cleared(self.records, len(trace))
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
-        groups = int(self._block[L.H_PRE_GROUPS])
-        if constants is not None:
-            self._constants = packed(constants, groups)
-            self._block[L.H_CONSTANTS] = self._constants.ctypes.data
-            about = about_instances(constants, cluster.instances[0].block_size)
-            self._about = np.ascontiguousarray(about.T)
-            self._block[L.H_ABOUT] = self._about.ctypes.data
-        self._decisions: npt.NDArray[Any] | None = None
-        if log_decisions:
+        if self._decisions is not None:
+            cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
-            self._decisions = np.zeros(room, DECISION)
+            self._decisions = _cleared(self._decisions, room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
-        self._ended = np.zeros(len(trace) if log_ended else 0, np.int64)
-        if log_ended:
+        if self._ended is not None:
+            self._ended = _cleared(self._ended, len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
     @property
@@ -150,6 +171,8 @@ class Simulator:
     @property
     def ended_requests(self) -> npt.NDArray[np.int64]:
         """Requests in the order in which they ended; empty unless `log_ended` was given."""
+        if self._ended is None:
+            return np.zeros(0, np.int64)
         return self._ended[: int(self._block[L.H_LOGGED])]
 
     def set_parameters(self, parameters: npt.NDArray[np.float64]) -> None:
@@ -273,10 +296,33 @@ class Simulator:
         if self._decisions is not None:
             twin._decisions = self._decisions.copy()
             twin._block[L.H_DECISION_LOG] = twin._decisions.ctypes.data
-        twin._ended = self._ended.copy()
-        if len(self._ended):
+        if self._ended is not None:
+            twin._ended = self._ended.copy()
             twin._block[L.H_LOG] = twin._ended.ctypes.data
         return twin
+
+
+@lru_cache(maxsize=8)
+def believed(constants: RouterConstants, groups: int, block_size: int) -> tuple[Floats, Floats]:
+    """The router's constants as policies read them, and as features do: one copy for all simulators.
+
+    Args:
+        constants: s and tokens.
+        groups: groups of eight prefill rows that the state block has.
+        block_size: tokens per KV block.
+    """
+    return packed(constants, groups), np.ascontiguousarray(about_instances(constants, block_size).T)
+
+
+def _cleared(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Zeroed rows in the memory of former ones if they are enough, else in new memory with room to spare."""
+    room = rows if rows.base is None else rows.base
+    if len(room) < count:
+        room = np.zeros(count + (count // 4 if len(room) else 0), rows.dtype)
+        return room[:count]
+    cleared = room[:count]
+    cleared.view(np.int64).fill(0)
+    return cleared
 
 
 def _checked(predicted: npt.ArrayLike, requests: int) -> npt.NDArray[np.int32]:

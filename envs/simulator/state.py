@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -51,21 +52,24 @@ class Tables:
     latency: Words
     events: Words
 
-    @classmethod
-    def of(cls, cluster: Cluster) -> Tables:
-        """Builds the tables of a cluster."""
-        engines = cluster.instances
-        batches = np.concatenate([np.ascontiguousarray(e.batch, np.int64) for e in engines])
-        specs = aligned_words(L.SPEC_WORDS * len(engines)).reshape(-1, L.SPEC_WORDS)
-        at = batches.ctypes.data
-        for row, engine in zip(specs, engines, strict=True):
-            _fill_spec(row, engine, at)
-            at += 8 * len(engine.batch)
-        latency = np.zeros((1, 1), np.int64) if cluster.mixed else cluster.latency_matrix()
-        events = np.array(
-            [(e.time, e.instance, _ACTIONS[e.action]) for e in cluster.events], np.int64
-        ).reshape(-1, 3)
-        return cls(specs, batches, np.ascontiguousarray(latency), np.ascontiguousarray(events))
+    @staticmethod
+    def of(cluster: Cluster) -> Tables:
+        """The tables of a cluster: one copy for all state blocks."""
+        return _tables(cluster)
+
+
+@lru_cache(maxsize=8)
+def _tables(cluster: Cluster) -> Tables:
+    engines = cluster.instances
+    batches = np.concatenate([np.ascontiguousarray(e.batch, np.int64) for e in engines])
+    specs = aligned_words(L.SPEC_WORDS * len(engines)).reshape(-1, L.SPEC_WORDS)
+    at = batches.ctypes.data
+    for row, engine in zip(specs, engines, strict=True):
+        _fill_spec(row, engine, at)
+        at += 8 * len(engine.batch)
+    latency = np.zeros((1, 1), np.int64) if cluster.mixed else cluster.latency_matrix()
+    events = np.array([(e.time, e.instance, _ACTIONS[e.action]) for e in cluster.events], np.int64).reshape(-1, 3)
+    return Tables(specs, batches, np.ascontiguousarray(latency), np.ascontiguousarray(events))
 
 
 def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
@@ -99,10 +103,10 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
         L.H_O_WAKE: 4 * leaves,
         L.H_O_LEAP: L.LEAP_GROUP * dec_groups,
         L.H_O_LEDGER: ledger_stride * cluster.routers,
-        L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
-        L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
         L.H_O_ENGINES: L.ENGINE_WORDS * len(engines),
         L.H_O_PHASES: phase_stride * decodes,
+        L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
+        L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
         L.H_O_BATCH: 2 * batch_stride * decodes,
         L.H_O_CROSS: batch_stride * decodes * cluster.routers,
     }

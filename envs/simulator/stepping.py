@@ -12,11 +12,12 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
+from .ahead import fetch, fetch_batches, fetch_finishing, fetch_header, fetch_state
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import ld, ld32, ldc, st, st8
+from .memory import ld, ld32, ldc, prefetch, st, st8
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -98,8 +99,10 @@ def step_all(hall: int) -> int:
     if bad >= 0:
         return -1 - bad
     full = 0
-    for i in range(ldc(hall, T_COUNT)):
+    count = ldc(hall, T_COUNT)
+    for i in range(count):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
+        fetch_ahead(desk, count - i)
         task = ld(desk, W_TASK)
         if task == TASK_NONE:
             continue
@@ -120,6 +123,26 @@ def step_all(hall: int) -> int:
                 write_profiles(S, hall, i)
             observe(S, hall, i)
     return full
+
+
+@inline
+def fetch_ahead(desk: int, left: int) -> None:
+    """Fetches what the next environments will touch; `left`: how many there are, this one included."""
+    for stage in range(4):
+        ahead = 2 * (4 - stage)
+        far = desk + ahead * (DESK_WORDS * 8)
+        if ahead < left and ld(far, W_TASK) == TASK_SEND:
+            S = ld(far, W_STATE)
+            if stage == 0:
+                fetch_header(S)
+            elif stage == 1:
+                fetch_state(S)
+                fetch(ldc(far, W_DEADLINES), ld(far, W_OPEN) * 8)
+                prefetch(D.note_of(ldc(far, W_NOTES), ld(far, W_REQUEST)))
+            elif stage == 2:
+                fetch_batches(S)
+            else:
+                fetch_finishing(S, ldc(far, W_NOTES), D.NOTE_WORDS * 8)
 
 
 @inline

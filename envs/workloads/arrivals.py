@@ -108,15 +108,16 @@ def arrival_times(
     if isinstance(process, OnOff | Mmpp):
         edges, mass = _integrated(process, duration_s, seed)
         points = _points(process.cv, rate * float(mass[-1]), seed) / rate
-        points = points[points < mass[-1]]  # the division may have rounded one up to the end
-        run = np.searchsorted(mass, points, side="right") - 1
+        cuts = np.searchsorted(points, mass)  # a point at the end of a run counts to the next
+        points = points[: cuts[-1]]  # the division may have rounded one up to the end
         slope = np.diff(mass) / np.diff(edges)
-        seconds = edges[run] + (points - mass[run]) / slope[run]
+        since, below, slope = (np.repeat(of_run, np.diff(cuts)) for of_run in (edges[:-1], mass[:-1], slope))
+        seconds = since + (points - below) / slope
     else:
         cv = process.cv if isinstance(process, Gamma) else 1.0
         seconds = _points(cv, rate * duration_s, seed) / rate
     times: npt.NDArray[np.int64] = np.rint(seconds * PS_PER_S).astype(np.int64)
-    return times[times < round(duration_s * PS_PER_S)]
+    return times[: int(np.searchsorted(times, round(duration_s * PS_PER_S)))]
 
 
 def _points(cv: float, end: float, seed: int) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated
 
@@ -62,6 +63,10 @@ class LengthLaw(BaseModel):
             )
         return self
 
+    def table(self) -> Floats:
+        """P(length ≤ min … max), shape (max − min + 1,); the last entry is 1."""
+        return _table(self)
+
     def probabilities(self) -> Floats:
         """P(length = min … max), shape (max − min + 1,)."""
         return np.diff(_table(self), prepend=0.0)
@@ -76,12 +81,34 @@ class LengthLaw(BaseModel):
         Args:
             uniform: (N,) in [0, 1).
         """
-        places = np.searchsorted(_table(self), uniform, side="right")
-        return (places + self.min).astype(np.int32)
+        return Lengths((self,)).at(uniform, np.zeros(len(uniform), np.int8))
 
     def _mass(self) -> float:
         low, high = _mixture(self, np.array([self.min - 0.5, self.max + 0.5]))
         return float(high - low)
+
+
+class Lengths:
+    """The laws of some families, to be sampled together.
+
+    Args:
+        laws: one per family.
+    """
+
+    def __init__(self, laws: Sequence[LengthLaw]) -> None:
+        from .inversion import Inverse
+
+        self._inverse = Inverse.of([law.table() for law in laws])
+        self._least = np.array([law.min for law in laws], np.int32)
+
+    def at(self, uniform: Floats, family: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+        """The lengths at these values of the distribution functions.
+
+        Args:
+            uniform: (N,) in [0, 1).
+            family: (N,) whose law, for each.
+        """
+        return self._inverse.places(uniform, family) + self._least[family]
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,10 @@ from ..streams import stream
 from ..trace import LOOSE, TIGHT, Trace
 from .arrivals import arrival_times
 from .config import Family, WorkloadConfig
+from .lengths import Lengths
+
+if TYPE_CHECKING:
+    from .inversion import Inverse
 
 
 @dataclass(frozen=True)
@@ -94,13 +100,40 @@ class Workload:
             "output": stream(seed, "outputs").random(n),
             "slo": stream(seed, "classes").random(n),
         }
-        edges = np.cumsum(self.shares)[:-1]
-        family = np.searchsorted(edges, stream(seed, "families").random(n), side="right").astype(np.int8)
-        prompt, output = np.empty(n, np.int32), np.empty(n, np.int32)
-        slo = np.empty(n, np.int8)
-        for index, law in enumerate(self.families.values()):
-            mine = np.flatnonzero(family == index)
-            prompt[mine] = law.prompt.lengths(draw["prompt"][mine])
-            output[mine] = law.output.lengths(draw["output"][mine])
-            slo[mine] = np.where(draw["slo"][mine] < law.tight_share, TIGHT, LOOSE)
+        family = self._sampled.families.places(stream(seed, "families").random(n), np.zeros(n, np.int8)).astype(np.int8)
+        prompt = self._sampled.prompts.at(draw["prompt"], family)
+        output = self._sampled.outputs.at(draw["output"], family)
+        slo = np.where(draw["slo"] < self._sampled.tight_shares[family], TIGHT, LOOSE).astype(np.int8)
         return family, prompt, output, slo
+
+    @cached_property
+    def _sampled(self) -> _Sampled:
+        """What drawing requests needs."""
+        from .inversion import Inverse
+
+        shares = np.cumsum(self.shares)
+        shares[-1] = 1.0
+        laws = self.families.values()
+        return _Sampled(
+            families=Inverse.of([shares]),
+            prompts=Lengths([law.prompt for law in laws]),
+            outputs=Lengths([law.output for law in laws]),
+            tight_shares=np.array([law.tight_share for law in laws]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """The laws of a workload, ready to be sampled.
+
+    Attributes:
+        families: which family.
+        prompts: prompt length by family.
+        outputs: output length by family.
+        tight_shares: share of the class tight by family.
+    """
+
+    families: Inverse
+    prompts: Lengths
+    outputs: Lengths
+    tight_shares: npt.NDArray[np.float64]
