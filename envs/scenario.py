@@ -12,6 +12,7 @@ from .cluster_config import ClusterConfig
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
 DEFAULT_TOPOLOGY = "2P4D"
+DEFAULT_PREDICTOR = "bucket"
 
 MAX_S = MAX_TIME_PS / PS_PER_S
 """Longest window and warm-up: the longest trace, seconds."""
@@ -48,7 +49,7 @@ class Scenario(BaseModel):
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
     duration_s: float | None = Field(None, gt=0, le=MAX_S, allow_inf_nan=False)
     warmup_s: float = Field(60.0, ge=0, le=MAX_S, allow_inf_nan=False)
-    predictor: str = "bucket"
+    predictor: str = DEFAULT_PREDICTOR
     targets: Literal["fixed", "relative"] | None = None
     constants_scale: float = Field(1.0, gt=0, le=1e9, allow_inf_nan=False)
     tight_share: float | None = Field(None, ge=0, le=1)
@@ -58,6 +59,15 @@ class Scenario(BaseModel):
     def _one_cluster(self) -> Scenario:
         if self.cluster is not None and self.topology is not None:
             raise ValueError("topology and cluster both describe the cluster; give one")
+        return self
+
+    @model_validator(mode="after")
+    def _no_idle_predictor(self) -> Scenario:
+        if self.observability == "full" and self.predictor not in (DEFAULT_PREDICTOR, "oracle"):
+            raise ValueError(
+                f"predictor is {self.predictor!r}, but with observability full the router sees true lengths; "
+                "leave one of them out"
+            )
         return self
 
     @classmethod

@@ -29,8 +29,8 @@ class SizeIntervalParameters(Parameters):
     prefill_cuts: Cuts = Field(
         None, description="P - 1 prompt lengths in any order, tokens; none: spread evenly in the logarithm."
     )
-    prefill_low: float = Field(256.0, gt=0, le=HIGHEST, description="Where the spread begins, tokens.")
-    prefill_high: float = Field(8192.0, gt=0, le=HIGHEST, description="Where it ends, tokens.")
+    prefill_low: float = Field(256.0, gt=0, le=HIGHEST, description="Where the spread begins, tokens; without cuts.")
+    prefill_high: float = Field(8192.0, gt=0, le=HIGHEST, description="Where it ends, tokens; without cuts.")
     prefill_up: float = Field(50.0, ge=0, le=HIGHEST, description="Price of the whole pool upwards, tokens.")
     prefill_down: float = Field(20_000.0, ge=0, le=HIGHEST, description="The same downwards, tokens.")
     prefill_loose: float = Field(1.0, gt=0, le=HIGHEST, description="Factor on prompts of class loose.")
@@ -38,8 +38,8 @@ class SizeIntervalParameters(Parameters):
     decode_cuts: Cuts = Field(
         None, description="D - 1 predicted lengths in any order, tokens; none: spread evenly in the logarithm."
     )
-    decode_low: float = Field(16.0, gt=0, le=HIGHEST, description="Where the spread begins, tokens.")
-    decode_high: float = Field(4096.0, gt=0, le=HIGHEST, description="Where it ends, tokens.")
+    decode_low: float = Field(16.0, gt=0, le=HIGHEST, description="Where the spread begins, tokens; without cuts.")
+    decode_high: float = Field(4096.0, gt=0, le=HIGHEST, description="Where it ends, tokens; without cuts.")
     decode_up: float = Field(0.0, ge=0, le=HIGHEST, description="Price of the whole pool upwards, base steps.")
     decode_down: float = Field(0.05, ge=0, le=HIGHEST, description="The same downwards, base steps.")
     decode_loose: float = Field(1.0, gt=0, le=HIGHEST, description="Factor on predictions of class loose.")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BASELINES = "round-robin,least-loaded,length-threshold,marginal-cost"
 
+
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module to an app."""
     app.command()(evaluate)

@@ -58,6 +58,10 @@ def test_policies_get_the_same_trace_and_seeds_get_different_ones() -> None:
         ({"warmup_s": -1}, "warmup_s is -1"),
         ({"tight_share": 2}, "tight_share is 2"),
         ({"targets": "hard"}, "targets is 'hard'; it must be 'fixed' or 'relative'"),
+        (
+            {"observability": "full", "predictor": "prompt"},
+            "predictor is 'prompt', but with observability full the router sees true lengths; leave one of them out",
+        ),
         ({"topology": "2P4D", "cluster": "2p4d-a40"}, "topology and cluster both describe the cluster"),
         ({"speed": 1}, "unknown field 'speed'"),
     ],
