@@ -29,7 +29,7 @@ _BESIDE = 62
 
 def table_console() -> Console:
     """The standard output, wide enough for every number; a pipe is as wide as $COLUMNS says, or wide."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     piped = not console.is_terminal and "COLUMNS" not in os.environ
     console.width = _PIPED if piped else max(console.width, NARROWEST)
     return console
