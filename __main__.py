@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,31 +20,50 @@ from . import __version__
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 """Exit codes."""
 
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""What the command line's parser raises; its class lies where the version of typer wants it."""
+
+MACHINE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM),
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+)
+"""Errors of the system that say nothing against the input: a full disk, too many open files and the like."""
+
 
 class SentenceGroup(TyperGroup):
     """Turns the errors of all commands into one sentence on the standard error and an exit code."""
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Reads the options that stand before the command."""
+        with _sentences(debug=False):
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; `--debug` lets errors through with their traceback."""
-        try:
+        with _sentences(bool(ctx.params.get("debug"))):
             return super().invoke(ctx)
-        except (typer.Exit, BrokenPipeError):
-            raise
-        except KeyboardInterrupt:
-            _say("interrupted")
-            raise typer.Exit(FAILED) from None
-        except (UnpicklingError, EOFError):  # Only compiled code is read in this form.
-            if ctx.params.get("debug"):
-                raise
-            from .envs.simulator.compile import cache_folder
 
-            _say(f"the compiled code in {cache_folder()} is damaged; delete that folder")
-            raise typer.Exit(FAILED) from None
-        except (ValueError, OSError, RuntimeError, MemoryError) as error:
-            if ctx.params.get("debug"):
-                raise
-            _say(_sentence(error))
-            raise typer.Exit(FAILED if isinstance(error, RuntimeError | MemoryError) else BAD_INPUT) from None
+
+@contextmanager
+def _sentences(debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except (typer.Exit, BrokenPipeError):
+        raise
+    except UsageError as error:
+        if not error.format_message():  # a group of commands without one: its help text is shown
+            raise
+        _say(_usage(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        _say("interrupted")
+        raise typer.Exit(FAILED) from None
+    except Exception as error:
+        if debug:
+            raise
+        _say(_sentence(error))
+        bad = isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno not in MACHINE)
+        raise typer.Exit(BAD_INPUT if bad else FAILED) from None
 
 
 app = typer.Typer(
@@ -92,13 +114,36 @@ def _say(sentence: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, UnpicklingError | EOFError):  # Only compiled code is read in this form.
+        from .envs.simulator.compile import cache_folder
+
+        return f"the compiled code in {cache_folder()} is damaged; delete that folder"
     if isinstance(error, OSError) and error.errno is not None:
         # Ours already read as a sentence; the interpreter's own start with "[Errno 2]".
         text = error.strerror or str(error)
         return f"{error.filename}: {text.lower()}" if error.filename else text
-    if isinstance(error, MemoryError) and not str(error):
+    if isinstance(error, MemoryError):
         return "the memory is full; fewer workers, a lower rate or a shorter duration may help"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split())
+    if isinstance(error, ValueError | RuntimeError):
+        return text or type(error).__name__
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"this should not happen ({named}); please report it with what `disaggroute --debug …` shows"
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the words of a command line, as a sentence."""
+    from pydantic import ValidationError
+
+    cause, command = error.__cause__, error.ctx.command_path if error.ctx else "disaggroute"
+    if isinstance(cause, ValidationError) and error.param:
+        found = cause.errors(include_url=False)[0]
+        wanted = found["msg"].removeprefix("Input should be ").split(",")[0]
+        text = f"{error.param.opts[0]} is {found['input']!r}; it must be {wanted}"
+    else:
+        text = error.format_message().rstrip(".")
+        text = text[0].lower() + text[1:]
+    return f"{' '.join(text.split())}; `{command} --help` tells what is allowed"
 
 
 _mount()

@@ -248,7 +248,7 @@ def _show(context: typer.Context, results: Sequence[Result], as_json: bool, base
 
     from .table import load_table, results_table
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     for table in (results_table(report), load_table(report)):
         if table is not None:
             console.print(table)

@@ -16,6 +16,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .yaml_file import read_mapping
+
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
@@ -31,6 +33,9 @@ ENTRY_POINTS = "disaggroute."
 
 `anything = "package.folder"` in the group `disaggroute.workloads` brings every `NAME.yaml` in that folder.
 """
+
+LONGEST_NAME = 100
+"""Characters of a name; it stands in titles and file names."""
 
 _registered: dict[tuple[str, str], Path] = {}
 
@@ -67,29 +72,9 @@ def read(kind: str, name_or_path: str | Path) -> dict[str, Any]:
         ValueError: unknown name (the message gives the nearest ones) or one that two packages bring, missing
             file, bad YAML, or a document that is not a mapping.
     """
-    import yaml
-
     text = str(name_or_path)
     source = Path(text) if text.endswith((".yaml", ".yml")) else _source(kind, text)
-    try:
-        content = source.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{text}: the file cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text}: is not UTF-8 text (byte {error.start})") from error
-    try:
-        root = yaml.compose(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        data = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{text}{where}: is not valid YAML ({getattr(error, 'problem', error)})") from error
-    twice = _repeated_key(root, set())
-    if twice is not None:
-        raise ValueError(f"{text}, line {twice.start_mark.line + 1}: {twice.value} stands twice; give it once")
-    if not isinstance(data, dict):
-        raise ValueError(f"{text}: holds a {type(data).__name__}; it must be a mapping of fields")
-    return data
+    return read_mapping(source, text)
 
 
 def validate(model: type[Model], data: Mapping[str, Any], label: str) -> Model:
@@ -106,9 +91,24 @@ def validate(model: type[Model], data: Mapping[str, Any], label: str) -> Model:
     from pydantic import ValidationError
 
     try:
-        return model.model_validate(data)
+        made = model.model_validate(data)
     except ValidationError as error:
         raise ValueError(f"{label}: {_sentence(model, error)}") from error
+    complaint = _misread(data, made, "")
+    if complaint:
+        raise ValueError(f"{label}: {complaint}")
+    return made
+
+
+def check_name(name: str) -> str:
+    """The name, if titles and files can carry it: for pydantic's `AfterValidator`.
+
+    Raises:
+        ValueError: it is empty, too long, or holds what cannot be printed.
+    """
+    if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
+        raise ValueError(f"{_short(name)} must be 1 to {LONGEST_NAME} printable characters")
+    return name
 
 
 def unknown(what: str, name: str, allowed: Iterable[str]) -> str:
@@ -116,8 +116,8 @@ def unknown(what: str, name: str, allowed: Iterable[str]) -> str:
     allowed = sorted(allowed)
     near = difflib.get_close_matches(name, allowed, n=3, cutoff=0.5)
     if near:
-        return f"unknown {what} {name!r}; nearest: {', '.join(near)}"
-    return f"unknown {what} {name!r}; allowed: {', '.join(allowed) or 'none'}"
+        return f"unknown {what} {_short(name)}; nearest: {', '.join(near)}"
+    return f"unknown {what} {_short(name)}; allowed: {', '.join(allowed) or 'none'}"
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +182,8 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     first = _most_telling(error.errors(include_url=False))
     kind, message = first["type"], first["msg"]
     path = tuple(part for part in first["loc"] if not _names_a_choice(str(part), model))
+    if kind == "string_type" and path[-1] == "str":  # one of several types
+        path, message = path[:-1], "Input should be text or a mapping"
     where = ".".join(str(part) for part in path)
     if kind == "extra_forbidden":
         inside = f" of {'.'.join(str(part) for part in path[:-1])}" if path[1:] else ""
@@ -221,22 +223,31 @@ def _names_a_choice(part: str, model: type[BaseModel]) -> bool:
     return re.split(r"\W+", part.rstrip("]"))[-1] in inner
 
 
-def _repeated_key(node: Any, seen: set[int]) -> Any:
-    """The first key node that stands twice in a mapping of a YAML document; None if there is none."""
-    if id(node) in seen or not isinstance(node.value if node else None, list):
+def _misread(given: Any, made: Any, where: str) -> str | None:
+    """What a model took for something else: true for 1, and text that no file can hold; None if there is nothing.
+
+    Args:
+        given: a value as it was written.
+        made: what the model made of it.
+        where: the field.
+    """
+    if isinstance(given, bool) and isinstance(made, int | float) and not isinstance(made, bool):
+        return f"{where} is {given}; it must be a number"
+    if isinstance(given, str) and not given.isprintable():
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            return f"{where} is {_short(given)}; it must be Unicode text"
+    if isinstance(given, Mapping):
+        made = made[0] if isinstance(made, list) and made else made
+        inside = made if isinstance(made, Mapping) else getattr(made, "__dict__", {})
+        pairs = [(key, value, inside.get(key)) for key, value in given.items()]
+    elif isinstance(given, list | tuple) and isinstance(made, list | tuple):
+        pairs = [(k, *pair) for k, pair in enumerate(zip(given, made, strict=False))]
+    else:
         return None
-    seen.add(id(node))  # An alias leads to the same node, once is enough.
-    found = set()
-    for part in node.value:
-        key, value = part if isinstance(part, tuple) else (None, part)
-        if key is not None and isinstance(key.value, str):
-            if (key.tag, key.value) in found:
-                return key
-            found.add((key.tag, key.value))
-        inside = _repeated_key(value, seen)
-        if inside is not None:
-            return inside
-    return None
+    complaints = (_misread(value, its, f"{where}.{key}".lstrip(".")) for key, value, its in pairs)
+    return next(filter(None, complaints), None)
 
 
 def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from . import catalog, profiles, router_constants
 from .cluster import MAX_TIME_PS, PS_PER_S, Action, Cluster, ClusterEvent, EngineSpec
@@ -97,7 +97,7 @@ class ClusterConfig(BaseModel):
 
     model_config = STRICT
 
-    name: str = "custom"
+    name: Annotated[str, AfterValidator(catalog.check_name)] = "custom"
     prefill: Pools = []
     decode: Pools = []
     mixed: Pools = []

@@ -46,7 +46,7 @@ def show(
         ("TPOT target tight / loose", _milliseconds(targets.tpot)),
     ):
         derived.add_row(words, text)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(table)
     for number, text in enumerate(notes, 1):
         console.print(f"({number}) {text}", highlight=False)

@@ -186,10 +186,17 @@ def _stamps(scenario: Scenario) -> tuple[tuple[int, int], ...]:
     """Size and time of change of the files a scenario names, so that an edited file is read again."""
     stamps = []
     for name in (scenario.workload, scenario.cluster, scenario.profile):
-        if isinstance(name, str) and Path(name).is_file():
+        if isinstance(name, str) and _is_file(name):
             status = Path(name).stat()
             stamps.append((status.st_size, status.st_mtime_ns))
     return tuple(stamps)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # a name that is too long for one
+        return False
 
 
 @lru_cache(maxsize=4)
@@ -223,7 +230,7 @@ def _family(scenario: Scenario) -> Workload | None:
     """The workload of a family; None for a trace file."""
     name = scenario.workload
     if name not in workloads.names() and not name.endswith((".yaml", ".yml")):
-        if Path(name).is_file():
+        if _is_file(name):
             return None
         raise ValueError(catalog.unknown("workload", name, workloads.names()) + "; nor is it a file")
     if scenario.format is not None:

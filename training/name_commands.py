@@ -44,7 +44,7 @@ def list_names(
     table = Table.grid(padding=(0, 2))
     for name in names:
         table.add_row(name, Text(_about(what, name)))
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 def explain(

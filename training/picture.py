@@ -43,6 +43,7 @@ def drawing() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
+        warnings.filterwarnings("ignore", "constrained_layout not applied")  # A very long name leaves no room.
         matplotlib.rcParams.update(
             {
                 "font.size": TEXT,

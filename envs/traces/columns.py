@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..catalog import LONGEST_NAME
 from ..cluster import MAX_TIME_PS
 from ..profile_constants import PS_PER_NS
 
@@ -106,8 +107,18 @@ class Column:
         return found
 
     def labels(self) -> list[str]:
-        """The values as words; an empty one becomes `trace`."""
-        return [str(value).strip() or "trace" for value in self.values]
+        """The values as words; an empty one becomes `trace`.
+
+        Raises:
+            ValueError: a value that is too long for a title, or holds what cannot be printed.
+        """
+        words = [str(value).strip() or "trace" for value in self.values]
+        bad = {word for word in set(words) if len(word) > LONGEST_NAME or not word.isprintable()}
+        if bad:
+            self._refuse(
+                np.array([word in bad for word in words]), f"it must be at most {LONGEST_NAME} printable characters"
+            )
+        return words
 
     def _numbers(self, what: str) -> npt.NDArray[np.float64]:
         try:

@@ -43,11 +43,11 @@ def inspect(
     from .inspection import tables
     from .reader import read
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     found = read(file, format, sort=sort)
+    _, preparation = found.prepare(profile, target_kind=targets, seed=seed)  # type: ignore[arg-type]
     for table in tables(found, seed):
         console.print(table)
-    _, preparation = found.prepare(profile, target_kind=targets, seed=seed)  # type: ignore[arg-type]
     console.print(f"against {profile}: {preparation}", highlight=False, soft_wrap=True)
     if plot is not None:
         arrival = found.spread_arrivals(seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def draw(path: str | Path, title: str, arrival: Ints, prompt: Lengths, output: L
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"{target}: ends in {target.suffix!r}; a plot is written as .png, .pdf or .svg")
     figure = Figure(figsize=(10, 7), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # A file name may hold dollars.
     (over_time, gaps), (lengths, tails) = figure.subplots(2, 2)
 
     seconds = (arrival - arrival[0]) / PS_PER_S
@@ -64,7 +65,9 @@ def draw(path: str | Path, title: str, arrival: Ints, prompt: Lengths, output: L
     lengths.legend()
     tails.legend()
     try:
-        figure.savefig(target, dpi=120)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # A name in another script is drawn as boxes.
+            figure.savefig(target, dpi=120)
     except OSError as error:
         raise ValueError(f"{target}: cannot be written ({error.strerror})") from error
     return target

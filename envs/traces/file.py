@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import profiles, targets, unloaded
-from ..cluster import PS_PER_S, Cluster
+from ..cluster import MAX_TIME_PS, PS_PER_S, Cluster
 from ..profiles import Profile
 from ..streams import stream
 from ..trace import LOOSE, TIGHT, Trace
@@ -89,8 +89,9 @@ class TraceFile:
 
     @property
     def name(self) -> str:
-        """File name without endings."""
-        return Path(self.path).name.split(".")[0]
+        """File name without endings, of what can be printed."""
+        name = Path(self.path).name
+        return "".join(sign if sign.isprintable() else "?" for sign in name.split(".")[0] or name)
 
     @property
     def rate(self) -> float:
@@ -181,8 +182,10 @@ class TraceFile:
             own = mean_rate(arrival)
             if own == 0:
                 raise ValueError(
-                    f"{self.path}: {len(kept)} requests arrive at one instant; they have no rate to scale"
+                    f"{self.path}: all requests ({len(kept)}) arrive at one instant; they have no rate to scale"
                 )
+            if int(arrival[-1]) * own > MAX_TIME_PS * rate:
+                raise ValueError(f"rate is {rate:g}; it stretches {self.path} beyond 100 days, the longest trace")
             arrival = np.rint(arrival * (own / rate)).astype(np.int64)
         prompt, output, slo = self.prompt[kept], self.output[kept], self._classes(tight_share, seed)[kept]
         kind, (ttft, tpot) = self._targets(target_kind, kept, slo, chosen, cluster)

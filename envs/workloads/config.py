@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from .. import catalog
 from ..targets import Targets
@@ -48,7 +48,7 @@ class WorkloadConfig(BaseModel):
 
     model_config = STRICT
 
-    name: str
+    name: Annotated[str, AfterValidator(catalog.check_name)]
     arrivals: Arrivals = Poisson()
     prompt: LengthLaw | None = None
     output: LengthLaw | None = None

@@ -261,7 +261,7 @@ def test_a_disk_that_is_full_is_told_in_one_sentence(tmp_path: Path) -> None:
         "round-robin",
     ]
     options = ["--topology", "1P1D", "--rate", "0.1", "--workers", "1", "--out", str(tmp_path / "r")]
-    _, err = run("evaluate", "chat", *options, *log, code=2)
+    _, err = run("evaluate", "chat", *options, *log, code=1)
     assert err.splitlines()[-1] == "disaggroute: cannot write /dev/full: no space left on device"
 
 

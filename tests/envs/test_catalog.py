@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,16 @@ class Outer(BaseModel):
     inner: Inner = Inner()
     many: list[Inner] = []
     named: str | Inner | None = None
+    share: float = 0.5
+    shares: list[float] = []
+    by_name: dict[str, float] = {}
+    on: bool = False
+
+
+LAUGHS = b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (k, k, b", ".join(10 * [b"*a%d" % (k - 1)])) for k in range(1, 10)
+)
+"""Ten short lines that stand for ten thousand million values."""
 
 
 @pytest.mark.parametrize("kind", ["profiles", "workloads", "clusters"])
@@ -190,6 +201,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (b"a: 1\nb: [1\n", r"bad\.yaml, line 3: is not valid YAML"),
         (b"- 1\n", r"bad\.yaml: holds a list; it must be a mapping of fields"),
+        (b"", r"bad\.yaml: holds nothing; it must be a mapping of fields"),
+        (b"a: 2024-13-45\n", r"bad\.yaml: is not valid YAML \(month must be in 1\.\.12\)"),
+        (b"a: " + 5000 * b"9", r"bad\.yaml: is not valid YAML \(Exceeds the limit"),
+        (b"a: " + 100_000 * b"[" + 100_000 * b"]", r"bad\.yaml.*: is not valid YAML \(.*nest"),
+        (LAUGHS, r"bad\.yaml: is not valid YAML \(its aliases stand for more than 1,000,000 values\)"),
+        (b"a: &a {b: *a}\n", r"bad\.yaml: is not valid YAML \(its aliases stand for more"),
         (b"a: \xff\n", r"bad\.yaml: is not UTF-8 text \(byte 3\)"),
     ],
 )
@@ -199,10 +216,42 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes, se
         catalog.read("profiles", tmp_path / "bad.yaml")
 
 
+def test_a_file_that_may_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(ValueError, match=rf"{name}\.yaml: is no regular file; copy what it gives into one"):
+            catalog.read("profiles", tmp_path / f"{name}.yaml")
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'a\\x00b\.yaml' holds a null character; no file has such a name"):
+        catalog.read("profiles", "a\0b.yaml")
+
+
+@pytest.mark.parametrize("name", ["a", "ä [b] $x^ @,", 100 * "a"])
+def test_a_name_is_what_can_be_printed(name: str) -> None:
+    assert catalog.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", 101 * "a", "a\nb", "a\x1b[31m", "\0"])
+def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="must be 1 to 100 printable characters"):
+        catalog.check_name(name)
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
         ({}, "x: height is missing; it is required"),
+        ({"height": True}, "x: height is True; it must be a number"),
+        ({"height": 1, "share": False}, "x: share is False; it must be a number"),
+        ({"height": 1, "inner": {"width": True}}, r"x: inner\.width is True; it must be a number"),
+        ({"height": 1, "many": [{}, {"width": True}]}, r"x: many\.1\.width is True; it must be a number"),
+        ({"height": 1, "shares": (0.5, True)}, r"x: shares\.1 is True; it must be a number"),
+        ({"height": 1, "by_name": {"a": True}}, r"x: by_name\.a is True; it must be a number"),
+        ({"height": 1, "named": "\udcff.csv"}, r"x: named is '\\udcff\.csv'; it must be Unicode text"),
+        ({"height": 1, "named": 5}, "x: named is 5; it must be text or a mapping"),
         ({"height": "tall"}, "x: height is 'tall'; it must be a valid integer"),
         ({"height": 1, "heigth": 2}, "x: unknown field 'heigth'; nearest: height"),
         ({"height": 1, "inner": {"widht": 2}}, "x: unknown field of inner 'widht'; nearest: width"),
@@ -215,6 +264,11 @@ def test_a_bad_field_is_one_sentence(data: dict[str, object], sentence: str) -> 
     with pytest.raises(ValueError, match=sentence) as caught:
         catalog.validate(Outer, data, "x")
     assert "\n" not in str(caught.value)
+
+
+def test_true_is_no_number_but_where_it_is_asked_for() -> None:
+    made = catalog.validate(Outer, {"height": 1, "on": True, "shares": [1, 0], "named": "日本"}, "x")
+    assert made.on is True and made.shares == [1.0, 0.0]
 
 
 def test_merging_goes_into_mappings_and_replaces_the_rest() -> None:

@@ -172,7 +172,7 @@ def test_exact_arrivals_are_never_spread(regular: traces.TraceFile) -> None:
         ({"spread": "evenly"}, "spread is 'evenly'; it must be random, even or none"),
         ({"target_kind": "strict"}, "target_kind is 'strict'; it must be fixed or relative"),
         ({"start_s": 1000}, r"no request is left of 100; 0 lie between start and end"),
-        ({"end_s": 0.5, "rate": 1}, "1 requests arrive at one instant; they have no rate to scale"),
+        ({"end_s": 0.5, "rate": 1}, r"all requests \(1\) arrive at one instant; they have no rate to scale"),
         ({"profile": "a41"}, "unknown profile 'a41'"),
     ],
 )
