@@ -17,7 +17,8 @@ TINY = {"duration_s": 3, "warmup_s": 1}
 
 def test_arrays_and_pairs_of_integers_are_both_measured_in_the_same_episodes() -> None:
     arrays, pairs = measure(episodes=2, repeats=2, overrides=TINY)
-    assert [(r.name, r.unit, r.repeats) for r in (arrays, pairs)] == [("env", "steps/s", 2), ("env/tuple", "steps/s", 2)]
+    assert (arrays.name, arrays.unit, arrays.repeats) == ("env", "steps/s", 2)
+    assert (pairs.name, pairs.unit, pairs.repeats) == ("env/tuple", "steps/s", 2)
     assert 0 < arrays.min <= arrays.value <= arrays.max
     assert arrays.details["requests"] == pairs.details["requests"] > 0
     assert arrays.details["goodput"] == pairs.details["goodput"]
