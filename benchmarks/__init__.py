@@ -1,1 +1,1 @@
-"""How fast the simulator is: what `disaggroute bench` measures."""
+"""How fast the simulator and the environments are: what `disaggroute bench` measures."""

@@ -29,6 +29,11 @@ Rate = Annotated[
     typer.Option("--rate", help="Requests per second. Default: the saturation rate, stored or searched for."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the trace.")]
+Episodes = Annotated[int, typer.Option("--episodes", help="Episodes that end in a repeat, at least.")]
+Duration = Annotated[
+    float | None,
+    typer.Option("--duration-s", help="Simulated seconds of an episode. Default: the configuration's, 300."),
+]
 ColdRepeats = Annotated[
     int, typer.Option("--cold-repeats", help="How often everything is compiled anew; 0 leaves it out.")
 ]
@@ -59,14 +64,23 @@ def everything(
     _check_counts(cold_repeats, requests=requests, repeats=repeats)
     baseline = _baseline(compare)
     from . import clone as cloning
+    from . import environment as environments
     from . import memory as memories
     from . import simulator as simulation
     from . import startup as starting
+    from . import training as trainings
+    from . import vector as vectors
 
     results: list[Result] = []
     for topology in simulation.TOPOLOGIES:
         rate = _rate(topology, None)
         results += simulation.measure(topology, rate, requests=requests, repeats=repeats, say=_say)
+    results += vectors.measure(repeats=repeats, say=_say)
+    results += environments.measure(repeats=repeats, say=_say)
+    if (library := trainings.missing()) is None:
+        results += trainings.measure(repeats=repeats, say=_say)
+    else:
+        _say(f"train is left out: {library} is not installed; `pip install 'disaggroute[train]'`")
     rate = _rate(cloning.TOPOLOGY, None)
     results += cloning.measure(rate, repeats=repeats, say=_say)
     results += starting.measure(repeats=repeats, cold_repeats=cold_repeats, say=_say)
@@ -112,6 +126,92 @@ def simulator(
             seed=seed,
             say=_say,
         )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def vector(
+    context: typer.Context,
+    envs: Annotated[str, typer.Option(help="Numbers of environments, separated by commas.")] = "256,16,1",
+    sync_envs: Annotated[
+        int, typer.Option(help="Environments beside Gymnasium's SyncVectorEnv; 0 leaves that out.")
+    ] = 16,
+    episodes: Episodes = 16,
+    duration_s: Duration = None,
+    repeats: Repeats = 5,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Decisions per second of the native vector environment, autoreset included, on one core."""
+    _check_counts(episodes=episodes, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import vector as vectors
+
+    results = vectors.measure(
+        envs=_counts("envs", envs),
+        sync_envs=sync_envs,
+        episodes=episodes,
+        repeats=repeats,
+        seed=seed,
+        say=_say,
+        overrides=_overrides(duration_s),
+    )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def env(
+    context: typer.Context,
+    episodes: Episodes = 16,
+    duration_s: Duration = None,
+    repeats: Repeats = 5,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Steps per second of the single environment in a Python loop, resets included, on one core."""
+    _check_counts(episodes=episodes, repeats=repeats)
+    baseline = _baseline(compare)
+    from . import environment as environments
+
+    results = environments.measure(
+        episodes=episodes, repeats=repeats, seed=seed, say=_say, overrides=_overrides(duration_s)
+    )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    envs: Annotated[int, typer.Option(help="Environments side by side.")] = 64,
+    steps: Annotated[int, typer.Option(help="Steps of each environment in a rollout.")] = 256,
+    batch: Annotated[int, typer.Option(help="Steps in a minibatch.")] = 4_096,
+    epochs: Annotated[int, typer.Option(help="How often an update goes over its rollout.")] = 4,
+    threads: Annotated[int, typer.Option(help="Threads that torch may use.")] = 2,
+    updates: Annotated[int, typer.Option(help="Updates per repeat.")] = 2,
+    duration_s: Duration = None,
+    repeats: Repeats = 5,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """Steps per second of a PPO of Stable-Baselines3, rollouts and training."""
+    baseline = _baseline(compare)
+    from . import training as trainings
+
+    results = trainings.measure(
+        envs=envs,
+        steps=steps,
+        batch=batch,
+        epochs=epochs,
+        threads=threads,
+        updates=updates,
+        repeats=repeats,
+        seed=seed,
+        say=_say,
+        overrides=_overrides(duration_s),
+    )
     _show(context, results, as_json, baseline)
 
 
@@ -187,6 +287,19 @@ def _check_counts(cold_repeats: int = 0, **counts: int) -> None:
     for name, value in counts.items():
         at_least(name, value)
     at_least("cold_repeats", cold_repeats, 0)
+
+
+def _counts(name: str, text: str) -> list[int]:
+    """Numbers separated by commas."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"{name} is {text!r}; it must be numbers separated by commas, such as 256,16,1")
+    return [int(part) for part in parts]
+
+
+def _overrides(duration_s: float | None) -> dict[str, float]:
+    """Fields of the environment's configuration that are replaced."""
+    return {} if duration_s is None else {"duration_s": duration_s}
 
 
 def _baseline(file: Path | None) -> Report | None:

@@ -1,4 +1,4 @@
-"""Goals: how fast each thing must be, and how fast it should become (one core)."""
+"""Goals: how fast each thing must be, and how fast it should become (one core, but for training)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from .measurement import Result
 
 
 class Goal(NamedTuple):
-    """A bound that must hold and one to aim at, in the unit of the result."""
+    """A bound that must hold and one to aim at, if there is one, in the unit of the result."""
 
     must: float
-    aim: float
+    aim: float | None = None
 
 
 GOALS = {
     "simulator/2P4D/marginal-cost": Goal(3e6, 6e6),
     "simulator/16P48D/marginal-cost": Goal(1.5e6, 4e6),
+    "vector/256": Goal(1e6, 4e6),
+    "env": Goal(80e3, 250e3),
+    "train/ppo": Goal(30e3),
     "clone/300": Goal(5.0, 0.7),
     "startup/import": Goal(0.8, 0.4),
     "startup/import-simulator": Goal(0.8, 0.4),

@@ -9,6 +9,9 @@ from .goals import GOALS, keeps
 from .measurement import Result
 from .report import Report
 
+LOAD = {"requests": ",.0f", "rate": "g", "goodput": ".3f", "in_flight": ".1f", "core_share": ".2f"}
+"""What is shown of the load, and how."""
+
 KEPT, MISSED = "[green]✓[/]", "[red]✗[/]"
 
 
@@ -18,7 +21,7 @@ def results_table(report: Report) -> Table:
     table = _table("median", "range", *(("baseline", "gain") if compared else ("must", "aim")))
     for result in report.results:
         # "1.9 M/s": what is counted is said by the name, and the table stays within 80 columns.
-        unit = result.unit.replace("requests/s", "/s")
+        unit = "/s" if result.unit.endswith("/s") else result.unit
         value = f"{short(result.value)} {unit}".replace(" /", "/")
         cells = [result.name, value, spread(result)]
         goal = GOALS.get(result.name)
@@ -26,7 +29,7 @@ def results_table(report: Report) -> Table:
             cells.append("" if result.baseline is None else short(result.baseline))
             cells.append("" if result.gain is None else f"×{result.gain:.2f}")
         elif goal:
-            cells += [f"{short(bound)} {KEPT if keeps(result, bound) else MISSED}" for bound in goal]
+            cells += ["" if b is None else f"{short(b)} {KEPT if keeps(result, b) else MISSED}" for b in goal]
         table.add_row(*cells)
     return table
 
@@ -39,14 +42,7 @@ def load_table(report: Report) -> Table | None:
     table = _table("requests", "requests\nper s", "goodput", "mean in\nflight", "share of\nthe core")
     for result in rows:
         about = result.details
-        table.add_row(
-            result.name,
-            f"{about['requests']:,.0f}",
-            f"{about['rate']:g}",
-            f"{about['goodput']:.3f}",
-            f"{about['in_flight']:.1f}",
-            f"{about['core_share']:.2f}",
-        )
+        table.add_row(result.name, *(format(about[key], form) if key in about else "" for key, form in LOAD.items()))
     return table
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
-from disaggroute.benchmarks import clone, memory, simulator, startup
+from disaggroute.benchmarks import clone, environment, memory, simulator, startup, training, vector
 from disaggroute.benchmarks.measurement import Result
 
 QUICK = ["--topologies", "2P4D", "--policies", "round-robin", "--requests", "500", "--repeats", "2"]
@@ -56,7 +56,27 @@ def test_a_run_is_compared_with_an_earlier_one(tmp_path: Path) -> None:
     assert "×" in run("simulator", *QUICK, "--compare", str(before))[0]
 
 
-def test_without_a_name_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+TINY = ["--duration-s", "3", "--repeats", "2"]
+
+
+def test_the_vector_environment_is_measured_by_its_command() -> None:
+    options = ["--envs", "2,1", "--sync-envs", "0", "--episodes", "2", *TINY]
+    out, err = run("vector", *options, "--json")
+    listed = results(out)
+    names = ["vector/2", "vector/2/least-loaded", "vector/2/reset", "vector/1"]
+    assert [result["name"] for result in listed] == names and "vector/1" in err
+    assert listed[0]["command"].startswith("disaggroute bench vector --envs 2,1")
+
+
+def test_the_single_environment_is_measured_by_its_command() -> None:
+    out, _ = run("env", "--episodes", "1", *TINY)
+    for words in ("env/tuple", "goodput", "80 k", "again: disaggroute bench env --episodes 1"):
+        assert words in out
+
+
+@pytest.fixture
+def stands_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What each measurement was given; none of them is made."""
     given: dict[str, Any] = {}
 
     def stand_in(module: Any) -> None:
@@ -68,16 +88,43 @@ def test_without_a_name_everything_is_measured(monkeypatch: pytest.MonkeyPatch) 
 
         monkeypatch.setattr(module, "measure", measure)
 
-    for module in (simulator, clone, startup, memory):
+    for module in (simulator, vector, environment, training, clone, startup, memory):
         stand_in(module)
     monkeypatch.setattr("disaggroute.benchmarks.drive.saturation_rate", lambda topology, say: 10.0)
+    return given
+
+
+def test_training_is_measured_with_the_settings_of_its_options(stands_in: dict[str, Any]) -> None:
+    out, _ = run("train", "--envs", "8", "--batch", "512", "--duration-s", "30", "--json")
+    (result,) = results(out)
+    assert result["command"] == "disaggroute bench train --envs 8 --batch 512 --duration-s 30.0"
+    stated = {key: stands_in["training"][key] for key in ("envs", "steps", "batch", "epochs", "threads", "overrides")}
+    assert stated == {
+        "envs": 8, "steps": 256, "batch": 512, "epochs": 4, "threads": 2, "overrides": {"duration_s": 30.0}
+    }
+
+
+def test_training_is_left_out_with_a_word_where_a_library_is_missing(
+    stands_in: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "LIBRARIES", ("no_such_torch",))
+    out, err = run("--json")
+    assert "training" not in [result["name"] for result in results(out)]
+    assert "train is left out: no_such_torch is not installed; `pip install 'disaggroute[train]'`" in err
+
+
+def test_without_a_name_everything_is_measured(
+    stands_in: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "LIBRARIES", ())
     out, _ = run("--json", "--requests", "7", "--repeats", "3", "--cold-repeats", "0")
     listed = results(out)
-    names = ["simulator/2P4D", "simulator/16P48D", "clone", "startup", "memory"]
+    names = ["simulator/2P4D", "simulator/16P48D", "vector", "environment", "training", "clone", "startup", "memory"]
     assert [result["name"] for result in listed] == names
     assert {r["command"] for r in listed} == {"disaggroute bench --requests 7 --repeats 3 --cold-repeats 0"}
-    assert given["simulator"]["requests"] == given["memory"]["requests"] == 7
-    assert given["startup"]["cold_repeats"] == 0 and given["clone"]["repeats"] == 3
+    assert stands_in["simulator"]["requests"] == stands_in["memory"]["requests"] == 7
+    assert stands_in["startup"]["cold_repeats"] == 0
+    assert {stands_in[name]["repeats"] for name in ("vector", "environment", "training", "clone")} == {3}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +140,12 @@ def test_without_a_name_everything_is_measured(monkeypatch: pytest.MonkeyPatch) 
         (["simulator", "--policies", "round-robbin"], "unknown policy 'round-robbin'; nearest: round-robin"),
         (["clone", "--rate", "0"], "rate is 0; it must be greater than 0"),
         (["memory", "--repeats", "0"], "repeats is 0; it must be at least 1"),
+        (["vector", "--envs", "8,x"], "envs is '8,x'; it must be numbers separated by commas, such as 256,16,1"),
+        (["vector", "--envs", ","], "envs is ','; it must be numbers separated by commas, such as 256,16,1"),
+        (["vector", "--sync-envs", "-1"], "sync_envs is -1; it must be at least 0"),
+        (["vector", "--duration-s", "0"], "duration_s is 0"),
+        (["env", "--episodes", "0"], "episodes is 0; it must be at least 1"),
+        (["train", "--batch", "5000"], "batch is 5000; it must divide the rollout, envs · steps = 16384"),
         (["startup", "--compare", "nowhere.json"], "nowhere.json: no such file"),
     ],
 )

@@ -72,6 +72,16 @@ def test_the_table_shows_value_spread_and_which_goals_are_kept() -> None:
         assert words in shown
 
 
+def test_a_goal_without_an_aim_shows_what_must_be() -> None:
+    shown = text(results_table(report(Result.of("train/ppo", "steps/s", [2e4]))))
+    assert "20 k/s" in shown and "30 k ✗" in shown
+
+
+def test_what_was_not_measured_of_the_load_is_left_empty() -> None:
+    shown = text(load_table(report(Result.of("vector/16", "decisions/s", [1e6], goodput=0.875, core_share=1.0))))
+    assert shown.splitlines()[-1].split() == ["vector/16", "0.875", "1.00"]
+
+
 def test_the_table_shows_the_gain_over_a_baseline() -> None:
     new = report(Result.of("simulator/16P48D/marginal-cost", "requests/s", [3.1e6, 3.3e6]))
     old = report(Result.of("simulator/16P48D/marginal-cost", "requests/s", [1.6e6, 1.6e6]))
