@@ -64,15 +64,17 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
 
     `reset(seed=s)` draws trace s: the same requests that `disaggroute evaluate` drives with seed s. The first
     `warmup_s` seconds are routed by `least-loaded`, so the agent meets a cluster in operation. A later `reset()`
-    without a seed draws one of the tuning seeds 0 to 9,999 from the generator that the last seed started.
+    without a seed draws one of the tuning seeds 0 to 9,999 from the generator that the last seed started. The same
+    seed and the same actions give the same bytes.
 
     ## Reward
 
     `slo-miss` (default): −1 for each request whose miss has become certain since the last step, so the return is
-    −(missed requests). A miss is certain when the TTFT target has passed without a first token, when more than (o −
-    1) · TPOT target has passed since the first token, or when the request fails. `goodput`: +1 for each request that
-    ends in time. `latency`: minus the seconds that requests spent in the cluster. Others can be registered
-    (docs/extending/reward.md). Requests of the warm start pay nothing.
+    −(missed requests). A miss is certain when the TTFT target has passed without a first token, when more than
+    (o − 1) · TPOT target has passed since the first token, or when the request fails. `goodput`: +1 for each request
+    that ends in time. `latency`: minus the seconds that requests spent in the cluster. Others can be registered
+    (docs/extending/reward.md). Requests of the warm start pay nothing. A request that arrives while no instance of a
+    pool may be assigned fails without a step; one that does so before the first decision counts in the first step.
 
     ## Episode end
 
@@ -83,7 +85,7 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
 
     | key | value |
     |---|---|
-    | `dt` | simulated seconds since the last decision (discount by it: decisions come at irregular times) |
+    | `dt` | simulated seconds since the last decision (at a reset: since the warm start ended), to discount by |
     | `now` | simulated time, s |
     | `request` | index in the trace of the request that awaits a decision, −1 after the last |
     | `missed` | requests whose miss became certain in this step (a tuple of indices in the trace) |
@@ -94,14 +96,17 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     ## Arguments
 
     ```python
-    gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
+    import disaggroute
+    import gymnasium as gym
+
+    env = gym.make("DisaggRoute-v0", config="mixed-bursty-a40", topology="2P6D", reward="latency")
     ```
 
     `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;
     every other argument replaces one of its fields: `workload`, `topology` or `cluster`, `profile`, `rate` (requests
     per second; default: the stored saturation rate), `duration_s`, `warmup_s`, `predictor`, `targets`,
     `constants_scale`, `observability`, `reward`, `pad_to`. `render_mode`: `ansi`, `rgb_array` or `human`. All are
-    JSON-able, so `env.spec.to_json()` works.
+    JSON-able, so `env.spec.to_json()` works. An environment can be pickled and copied until its first reset.
 
     The passive checker and the order enforcer of `gym.make` are off, since each costs more than a step; the
     environment checks actions and order itself. `gym.make(…, disable_env_checker=False)` turns the checker on.

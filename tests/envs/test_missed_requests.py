@@ -224,3 +224,10 @@ def test_a_lost_request_is_missed_once_whether_it_fails_or_is_routed_again(on_ki
     assert episode.missed == ([(), (), (0,)] if again else [(0,), ()])
 
 
+
+
+def test_a_token_that_a_kill_prevented_was_never_in_time() -> None:
+    # At 46 the core knows that the first token is to come at 54; the kill at 50 prevents it, and there is none by 55.
+    events = (ClusterEvent(50, 1, "kill"), ClusterEvent(50, 1, "return"))
+    killed = replace(PAIR, on_kill="reroute", events=events)
+    assert missed_by_step(one_and(46, 57, 70, ttft=55, tpot=5), killed) == [(), (), (0,), (), ()]
