@@ -16,8 +16,11 @@ from .runs import write_atomically
 from .seeds import VALIDATION, refuse_held_out, seeds_from
 from .workers import Workers
 
+KIND = "experiments"
+"""Folder of `configs/` that holds them."""
+
 VERSION = ENVIRONMENT.rpartition("-")[2]
-FILE = Path(__file__).parents[1] / "configs" / environment_config.KIND / "returns" / f"{VERSION}.yaml"
+FILE = Path(__file__).parents[1] / "configs" / KIND / f"returns-{VERSION}.yaml"
 """The stored returns of the present version."""
 
 BASELINES = (
@@ -93,7 +96,7 @@ def read(path: Path = FILE) -> ReferenceReturns:
     Raises:
         ValueError: the file cannot be read or is malformed.
     """
-    return catalog.validate(ReferenceReturns, catalog.read(environment_config.KIND, path), str(path))
+    return catalog.validate(ReferenceReturns, catalog.read(KIND, path), str(path))
 
 
 @dataclass(frozen=True)

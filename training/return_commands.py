@@ -30,7 +30,7 @@ def returns(
     again: Annotated[bool, typer.Option("--again", help="Play also what the file holds.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file. Default: the one that ships, in configs/environments/returns.")
+        Path | None, typer.Option(help="The file. Default: the one that ships, configs/experiments/returns-v0.yaml.")
     ] = None,
 ) -> None:
     """Play policies in the registered environments and store their returns.
