@@ -210,7 +210,6 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         terminated = self._desk[W.W_STATUS] != DECIDE
         if terminated:
             self._awaits = False
-            episodes.clear(0)
         info = self._info()
         if terminated:
             info["outcome"] = episodes.totals(0)
@@ -315,5 +314,5 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
             "request": desk[W.W_REQUEST],
             "missed": episodes.missed_ids(0, desk[W.W_MISSED]),
             "action_mask": decode_mask if episodes.aggregated else (episodes.prefill_mask[0].copy(), decode_mask),
-            "trace_seed": episodes.seeds[0],
+            "trace_seed": episodes.seeds.item(0),
         }

@@ -13,6 +13,7 @@ from . import features, rewards
 from .cluster import PS_PER_S
 from .cluster_config import MAX_COUNT
 from .environment_config import EnvironmentConfig
+from .feature_arrays import FeatureArrays
 from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
@@ -55,18 +56,22 @@ class Episodes:
         """First instant at which the agent decides, ps."""
         self.instances_change = bool(cluster.events)
         """Whether instances go down or drain in an episode, so that masks change."""
-        self.request: Float32s = np.zeros((count, len(features.REQUEST)), np.float32)
-        self.prefill: Float32s = np.zeros((count, self.prefill_rows, len(features.PREFILL)), np.float32)
         of_decode = features.MIXED if self.aggregated else features.DECODE
-        self.decode: Float32s = np.zeros((count, self.decode_rows, len(of_decode)), np.float32)
+        self._shapes = (
+            (count, len(features.REQUEST)),
+            (count, self.prefill_rows, len(features.PREFILL)),
+            (count, self.decode_rows, len(of_decode)),
+        )
+        self._profiles = FeatureArrays.of_cluster(cluster, self.setting.constants).profile()
         self.prefill_mask: Masks = np.zeros((count, self.prefill_rows), np.int8)
         self.decode_mask: Masks = np.zeros((count, self.decode_rows), np.int8)
         self.prefill_mask[:, : self.prefills] = self.decode_mask[:, : self.decodes] = 1
         self.actions: Ints = np.zeros((count, 2), np.int64)
         self.desks: Ints = np.zeros((count, W.DESK_WORDS), np.int64)
         """One row per episode, columns W_… of `envs/simulator/stepping.py`."""
+        self._paid = self.desks.view(np.float64)[:, W.W_REWARD]
         self.simulators: list[Simulator | None] = [None] * count
-        self.seeds = [-1] * count
+        self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
         self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
         """Of each episode: requests missed and ended in the last step, then what the compiled step keeps."""
@@ -74,6 +79,7 @@ class Episodes:
         """The same as Python integers."""
         self._hall = self._furnished()
         self._hall_address = int(self._hall.ctypes.data)
+        self.renew()
 
     def __getstate__(self) -> tuple[EnvironmentConfig, int]:
         """What makes the same episodes again.
@@ -109,14 +115,25 @@ class Episodes:
         hall[W.T_COUNT] = self.count
         hall[W.T_DESKS] = self.desks.ctypes.data
         hall[W.T_ACTIONS] = self.actions.ctypes.data
-        hall[W.T_REQUEST] = self.request.ctypes.data
-        hall[W.T_PREFILL] = self.prefill.ctypes.data
-        hall[W.T_DECODE] = self.decode.ctypes.data
+        hall[W.T_PROFILES] = self._profiles.ctypes.data
         hall[W.T_PREFILL_MASK] = self.prefill_mask.ctypes.data
         hall[W.T_DECODE_MASK] = self.decode_mask.ctypes.data
         hall[W.T_PREFILL_ROWS] = self.prefill_rows
         hall[W.T_DECODE_ROWS] = self.decode_rows
+        hall[W.T_DECODE_BYTES] = 4 * self._shapes[-1][-1]
+        if isinstance(self.reward, CountedReward):
+            hall[W.T_WEIGHTS :] = np.array(self.reward.weights, np.float64).view(np.int64)
         return hall
+
+    def renew(self) -> None:
+        """Gives the observations new arrays, which the next `run` fills; the old ones stay as they are."""
+        self.request, self.prefill, self.decode = (np.empty(shape, np.float32) for shape in self._shapes)
+        """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
+        hall = self._hall
+        hall[W.T_REQUEST] = self.request.ctypes.data
+        hall[W.T_PREFILL] = self.prefill.ctypes.data
+        hall[W.T_DECODE] = self.decode.ctypes.data
+        hall[W.T_WHOLE] = 1
 
     def refuse_bad_actions(self, which: npt.NDArray[np.bool_]) -> None:
         """Checks the actions of these episodes, as `run` does.
@@ -198,6 +215,7 @@ class Episodes:
                 if simulator is not None:
                     simulator.grow()
                     self.desks[i, W.W_STATE] = simulator.address
+        self._hall[W.T_WHOLE] = 0
 
     def check_begun(self, i: int) -> None:
         """Refuses an episode in which the agent has nothing to decide.
@@ -215,12 +233,6 @@ class Episodes:
     def finished(self, i: int) -> bool:
         """Whether episode i has ended."""
         return bool(self.desks[i, W.W_STATUS] == FINISHED)
-
-    def clear(self, i: int) -> None:
-        """Nothing awaits a decision in episode i: its observation is zero."""
-        self.request[i] = 0
-        self.prefill[i] = 0
-        self.decode[i] = 0
 
     def simulator(self, i: int) -> Simulator:
         """The simulator of episode i.
@@ -271,15 +283,13 @@ class Episodes:
     def reward_of(self, i: int) -> float:
         """The reward of the last step of episode i."""
         if isinstance(self.reward, CountedReward):
-            missed, met, waited = self.desks[i, W.W_MISSED : W.W_DT].tolist()
-            return float(self.reward.counted(missed, met, float(waited) / PS_PER_S))
+            return self._paid.item(i)
         return float(self.reward.of(self.outcome(i)))
 
     def rewards(self) -> npt.NDArray[np.float64]:
         """(count,) the rewards of the last steps."""
         if isinstance(self.reward, CountedReward):
-            missed, met, waited = self.desks[:, W.W_MISSED : W.W_DT].T
-            return np.asarray(self.reward.counted(missed, met, waited / PS_PER_S), np.float64)
+            return self._paid.copy()
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:

@@ -116,6 +116,10 @@ class FeatureArrays:
         """With the constants of a perfect calibration unless others are given."""
         return FeatureArrays(constants or from_cluster(cluster), cluster.instances[0].block_size)
 
+    def profile(self) -> Float32s:
+        """(I, len(PROFILE)) of every instance, prefill instances first; all are available."""
+        return _scaled(F.profile(np.ones(self.about.shape[1]), self.about), F.PROFILE)
+
     def request(self, moments: Moments) -> Float32s:
         """(…, len(REQUEST)) of admissions of shape (…)."""
         c = _Columns.of(moments, axes=0)

@@ -75,6 +75,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._begun = np.zeros(num_envs, np.bool_)
+        self._beginning: list[int] = []
         self._done = np.zeros(num_envs, np.bool_)
         self._all = np.ones(num_envs, np.bool_)
         self._masks: Objects | None = None
@@ -96,6 +97,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         """
         seeds = self._checked_seeds(seed)
         chosen = self._reset_mask(options)
+        self._episodes.renew()
         for i in map(int, np.flatnonzero(chosen)):
             self._begin(i, seeds[i])
         self._run()
@@ -149,6 +151,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         if resets:
             episodes.refuse_bad_actions(~ended)  # before other episodes begin, so that nothing is done
         episodes.desks[:, W.W_TASK] = W.TASK_SEND
+        episodes.renew()
         if resets:
             for i in np.flatnonzero(ended):
                 self._begin(int(i), None)
@@ -168,10 +171,9 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         infos: Info = {}
         same = self.autoreset_mode is AutoresetMode.SAME_STEP
         for i in map(int, np.flatnonzero(done)):
-            self._episodes.clear(i)
             outcome = {"outcome": self._episodes.totals(i)}
             if same:
-                final = {key: value[i].copy() for key, value in self._arrays().items()}
+                final = {key: value[i].copy() for key, value in self._observation().items()}
                 infos = self._add_info(infos, {"final_obs": final, "final_info": self._single_info(i) | outcome}, i)
                 self._begin(i, None)
             else:
@@ -199,23 +201,21 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         if generator is None:
             generator = self._generators[i] = seeding.np_random()[0]
         self._begun[i] = False
+        self._beginning.append(i)
         self._episodes.begin(i, int(generator.integers(TRAINING_SEEDS)) if seed is None else seed)
 
     def _run(self) -> None:
-        begins = np.flatnonzero(self._episodes.desks[:, W.W_TASK] == W.TASK_RUN)
+        beginning, self._beginning = self._beginning, []
         self._episodes.run()
-        for i in begins:
-            self._episodes.check_begun(int(i))
+        for i in beginning:
+            self._episodes.check_begun(i)
             self._begun[i] = True
 
-    def _arrays(self) -> Observation:
+    def _observation(self) -> Observation:
         episodes = self._episodes
         if episodes.aggregated:
             return {"mixed": episodes.decode, "request": episodes.request}
         return {"decode": episodes.decode, "prefill": episodes.prefill, "request": episodes.request}
-
-    def _observation(self) -> Observation:
-        return {key: value.copy() for key, value in self._arrays().items()}
 
     def action_masks(self) -> Bools:
         """(num_envs, P + D) or (num_envs, M) which indices of the action's parts are allowed."""
@@ -236,7 +236,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             "request": desks[:, W.W_REQUEST].copy(),
             "missed": missed,
             "action_mask": self._action_mask(),
-            "trace_seed": np.array(episodes.seeds, np.int64),
+            "trace_seed": episodes.seeds.copy(),
         }
         if chosen is not self._all:
             rest = ~chosen
@@ -244,10 +244,19 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
                 value[rest] = None if value.dtype == np.object_ else 0
                 if key == "action_mask" and episodes.aggregated:
                     value[rest] = 0
-        return infos | {f"_{key}": chosen.copy() for key in infos}
+        marks = chosen.copy()
+        return infos | {f"_{key}": marks for key in infos}
 
     def _single_info(self, i: int) -> Info:
-        return {key: _plain(value[i]) for key, value in self._info(self._all).items() if not key.startswith("_")}
+        desk, episodes = self._episodes.desks[i], self._episodes
+        return {
+            "dt": float(desk[W.W_DT] / PS_PER_S),
+            "now": float(desk[W.W_LAST] / PS_PER_S),
+            "request": int(desk[W.W_REQUEST]),
+            "missed": episodes.missed_ids(i, int(desk[W.W_MISSED])),
+            "action_mask": self._action_mask()[i],
+            "trace_seed": int(episodes.seeds[i]),
+        }
 
     def _action_mask(self) -> npt.NDArray[Any]:
         """Per environment a tuple of one array per pool; of mixed instances (num_envs, M).
@@ -265,7 +274,3 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
                     mask.flags.writeable = episodes.instances_change
                 self._masks[i] = pair
         return self._masks.copy()
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -11,7 +11,7 @@ from . import layout as L
 from . import ledger
 from .admission import decode_view, prefill_view
 from .compile import inline
-from .memory import ld, ld32, ldc, ldcf, store_ratios
+from .memory import copy_words, ld, ld32, ldc, ldcf, store_ratios
 
 REQUEST_COLUMNS, PREFILL_FEATURES, DECODE_FEATURES, MIXED_FEATURES, PROFILE_COLUMNS = (
     len(columns) for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED, F.PROFILE)
@@ -20,6 +20,7 @@ REQUEST_SCALES, PREFILL_SCALES, DECODE_SCALES, MIXED_SCALES, PROFILE_SCALES = (
     tuple(float(feature.scale) for feature in columns)
     for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED, F.PROFILE)
 )
+assert PROFILE_COLUMNS % 2 == 0, "a profile is copied as whole words"
 _ABOUT = len(F.ABOUT)
 _PS = float(PS_PER_S)
 
@@ -75,56 +76,46 @@ def about(S: int, i: int) -> tuple[float, ...]:
 
 
 @inline
-def request(S: int, router: int, s: int) -> tuple[float, ...]:
-    """REQUEST of the request in slot address s, in units."""
+def write_request(S: int, router: int, s: int, out: int) -> None:
+    """Writes REQUEST of the request in slot address s, len(REQUEST) float32."""
     last = ld(S, L.H_LAST + router)
     since = 0.0 if last < 0 else (ld(S, L.H_NOW) - last) / _PS
     tight = float(ledger.is_tight(ld32(s, L.S_PLACE)))
-    return F.request_row(prompt_of(s), predicted_of(s), tight, ttft_of(S, s), tpot_of(S, s), since)
+    row = F.request_row(prompt_of(s), predicted_of(s), tight, ttft_of(S, s), tpot_of(S, s), since)
+    store_ratios(out, row, REQUEST_SCALES)
 
 
 @inline
-def write_request(S: int, router: int, s: int, out: int) -> None:
-    """Writes REQUEST of the request in slot address s, len(REQUEST) float32."""
-    store_ratios(out, request(S, router, s), REQUEST_SCALES)
-
-
-@inline
-def write_prefill(S: int, router: int, s: int, p: int, out: int) -> None:
-    """Writes PREFILL of instance p for the request in slot address s, but for the profile."""
+def write_prefill(S: int, router: int, s: int, p: int, out: int, profiles: int) -> None:
+    """Writes PREFILL of instance p for the request in slot address s."""
     view, constants = prefill_view(S, router, p), about(S, p)
     row = F.prefill_state(view, prompt_of(s), ttft_of(S, s), poll_age(S), constants)
     store_ratios(out, row, PREFILL_SCALES)
-    write_available(out, PREFILL_FEATURES, view[6])
+    write_profile(out + (PREFILL_FEATURES - PROFILE_COLUMNS) * 4, profiles, p, view[6])
 
 
 @inline
-def write_decode(S: int, router: int, s: int, d: int, out: int) -> None:
-    """Writes DECODE of instance d for the request in slot address s, but for the profile."""
+def write_decode(S: int, router: int, s: int, d: int, out: int, profiles: int) -> None:
+    """Writes DECODE of instance d for the request in slot address s."""
     view, constants = decode_view(S, router, d), about(S, ldc(S, L.H_PREFILLS) + d)
     row = F.decode_state(view, prompt_of(s), predicted_of(s), tpot_of(S, s), poll_age(S), constants)
     store_ratios(out, row, DECODE_SCALES)
-    write_available(out, DECODE_FEATURES, view[10])
+    i = ldc(S, L.H_PREFILLS) + d
+    write_profile(out + (DECODE_FEATURES - PROFILE_COLUMNS) * 4, profiles, i, view[10])
 
 
 @inline
-def write_mixed(S: int, router: int, s: int, m: int, out: int) -> None:
-    """Writes MIXED of instance m for the request in slot address s, but for the profile."""
+def write_mixed(S: int, router: int, s: int, m: int, out: int, profiles: int) -> None:
+    """Writes MIXED of instance m for the request in slot address s."""
     first, view = prefill_view(S, router, m), decode_view(S, router, m)
     prompt, predicted, ttft, tpot = prompt_of(s), predicted_of(s), ttft_of(S, s), tpot_of(S, s)
     row = F.mixed_state(first, view, prompt, predicted, ttft, tpot, poll_age(S), about(S, m))
     store_ratios(out, row, MIXED_SCALES)
-    write_available(out, MIXED_FEATURES, view[10])
+    write_profile(out + (MIXED_FEATURES - PROFILE_COLUMNS) * 4, profiles, m, view[10])
 
 
 @inline
-def write_available(out: int, columns: int, up: int) -> None:
-    """Writes the last of a row's columns."""
-    store_ratios(out + (columns - 1) * 4, (up,), (PROFILE_SCALES[-1],))
-
-
-@inline
-def write_profile(S: int, i: int, out: int, columns: int) -> None:
-    """Writes the profile of instance i (prefill instances first): the end of its row, the same in a whole episode."""
-    row = F.profile(1.0, about(S, i))
-    store_ratios(out + (columns - PROFILE_COLUMNS) * 4, row, PROFILE_SCALES)
+def write_profile(out: int, profiles: int, i: int, up: int) -> None:
+    """Writes PROFILE of instance i (prefill instances first): its row of `profiles`, but for the last column."""
+    copy_words(out, profiles + i * (PROFILE_COLUMNS * 4), PROFILE_COLUMNS // 2)
+    store_ratios(out + (PROFILE_COLUMNS - 1) * 4, (up,), (PROFILE_SCALES[-1],))

@@ -175,6 +175,20 @@ def copy_words(typingctx: Any, to: Any, source: Any, count: Any) -> Any:
 
 
 @intrinsic
+def clear_bytes(typingctx: Any, address: Any, count: Any) -> Any:
+    """Writes `count` zero bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        memset = builder.module.declare_intrinsic("llvm.memset", [pointer, ir.IntType(64)])
+        zero, volatile = ir.Constant(ir.IntType(8), 0), ir.Constant(ir.IntType(1), 0)
+        builder.call(memset, [builder.inttoptr(args[0], pointer), zero, args[1], volatile])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Asks for the cache line at an address; the address need not be valid."""
 

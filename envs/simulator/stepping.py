@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 
+from ..cluster import PS_PER_S
 from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
@@ -17,7 +18,7 @@ from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import ld, ld32, ldc, prefetch, st, st8
+from .memory import clear_bytes, ld, ld32, ldc, ldcf, prefetch, st, st8, stf
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -41,6 +42,7 @@ W_MISSED = next(_w)  # how many those are
 W_MET = next(_w)  # how many that ended met both targets
 W_WAITED = next(_w)  # Σ time that the agent's requests spent in the cluster, ps
 W_DT = next(_w)  # time that passed, ps
+W_REWARD = next(_w)  # weighted sum of missed, met and waited (s), float64
 W_REQUEST = next(_w)  # request that awaits a decision, −1 if none
 # since the reset
 W_SUM_MISSED = next(_w)
@@ -58,11 +60,17 @@ T_ACTIONS = next(_t)  # address of (prefill, decode) pairs of words
 T_REQUEST = next(_t)  # addresses of the observations, environment by environment
 T_PREFILL = next(_t)
 T_DECODE = next(_t)  # or mixed
+T_PROFILES = next(_t)  # address of a row of PROFILE per instance
 T_PREFILL_MASK = next(_t)
 T_DECODE_MASK = next(_t)
 T_PREFILL_ROWS = next(_t)  # rows of an environment, padding included
 T_DECODE_ROWS = next(_t)
-HALL_WORDS = 16
+T_DECODE_BYTES = next(_t)  # of a row
+T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
+T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
+HALL_WORDS = T_WEIGHTS + 3
+
+PREFILL_BYTES = F.PREFILL_FEATURES * 4
 
 
 @inline
@@ -103,24 +111,24 @@ def step_all(hall: int) -> int:
     for i in range(count):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         fetch_ahead(desk, count - i)
-        task = ld(desk, W_TASK)
-        if task == TASK_NONE:
-            continue
-        S = ld(desk, W_STATE)
+        task, S = ld(desk, W_TASK), ld(desk, W_STATE)
         if task == TASK_SEND:
             action = ldc(hall, T_ACTIONS) + i * 16
             send_pending(S, desk, ld(action, 0), ld(action, 1))
-        status = run_to_agent(S, ld(desk, W_START))
-        st(desk, W_STATUS, status)
-        if rarely(status == GROW):
-            st(desk, W_TASK, TASK_RUN)
-            full += 1
+        if task != TASK_NONE:
+            status = run_to_agent(S, ld(desk, W_START))
+            st(desk, W_STATUS, status)
+            if rarely(status == GROW):
+                st(desk, W_TASK, TASK_RUN)
+                full += 1
+                continue
+            st(desk, W_TASK, TASK_NONE)
+            account(S, hall, desk, status == FINISHED)
+        elif ld(hall, T_WHOLE) == 0:
             continue
-        st(desk, W_TASK, TASK_NONE)
-        account(S, desk, status == FINISHED)
-        if status == DECIDE:
-            if rarely(task == TASK_RUN):
-                write_profiles(S, hall, i)
+        if rarely(ld(desk, W_STATUS) != DECIDE):
+            observe_nothing(hall, i)
+        else:
             observe(S, hall, i)
     return full
 
@@ -171,7 +179,7 @@ def run_to_agent(S: int, start: int) -> int:
 
 
 @inline
-def account(S: int, desk: int, finished: bool) -> None:
+def account(S: int, hall: int, desk: int, finished: bool) -> None:
     """Notes what became of the agent's requests since the last decision.
 
     What ended before the first decision (it was rejected) counts in the first step: a reset pays nothing.
@@ -222,24 +230,15 @@ def account(S: int, desk: int, finished: bool) -> None:
     st(desk, W_MISSED, missed)
     st(desk, W_ENDED, ended)
     st(desk, W_MET, met)
-    st(desk, W_WAITED, waited + in_flight * (now - last))
+    waited += in_flight * (now - last)
+    st(desk, W_WAITED, waited)
+    weights = hall + T_WEIGHTS * 8
+    reward = ldcf(weights, 0) * missed + ldcf(weights, 1) * met + ldcf(weights, 2) * (waited / PS_PER_S)
+    stf(desk, W_REWARD, reward)
     st(desk, W_SUM_MISSED, ld(desk, W_SUM_MISSED) + missed)
     st(desk, W_SUM_ENDED, ld(desk, W_SUM_ENDED) + ended)
     st(desk, W_SUM_MET, ld(desk, W_SUM_MET) + met)
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
-
-
-@rare
-def write_profiles(S: int, hall: int, i: int) -> None:
-    """Writes the features of environment i that stay the same in its episode."""
-    prefills = ldc(S, L.H_PREFILLS)
-    for p in range(prefills):
-        row = i * ldc(hall, T_PREFILL_ROWS) + p
-        F.write_profile(S, p, ldc(hall, T_PREFILL) + row * (F.PREFILL_FEATURES * 4), F.PREFILL_FEATURES)
-    columns = F.MIXED_FEATURES if ldc(S, L.H_MIXED) != 0 else F.DECODE_FEATURES
-    for d in range(ldc(S, L.H_DECODES)):
-        row = i * ldc(hall, T_DECODE_ROWS) + d
-        F.write_profile(S, prefills + d, ldc(hall, T_DECODE) + row * (columns * 4), columns)
 
 
 @inline
@@ -247,16 +246,39 @@ def observe(S: int, hall: int, i: int) -> None:
     """Writes features and masks of environment i's pending decision."""
     s = slot_at(S, ld(S, L.H_PENDING))
     router = router_of(ld32(s, L.S_PLACE))
+    profiles = ldc(hall, T_PROFILES)
     F.write_request(S, router, s, ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4))
     prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
+    first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)
     for p in range(prefills):
-        row = i * ldc(hall, T_PREFILL_ROWS) + p
-        F.write_prefill(S, router, s, p, ldc(hall, T_PREFILL) + row * (F.PREFILL_FEATURES * 4))
-        st8(ldc(hall, T_PREFILL_MASK), row, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
+        F.write_prefill(S, router, s, p, first + p * PREFILL_BYTES, profiles)
+        st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
+    clear_bytes(first + prefills * PREFILL_BYTES, (rows - prefills) * PREFILL_BYTES)
+    first, rows, size = decode_rows(hall, i), ldc(hall, T_DECODE_ROWS), ldc(hall, T_DECODE_BYTES)
     for d in range(decodes):
-        row = i * ldc(hall, T_DECODE_ROWS) + d
         if ldc(S, L.H_MIXED) != 0:
-            F.write_mixed(S, router, s, d, ldc(hall, T_DECODE) + row * (F.MIXED_FEATURES * 4))
+            F.write_mixed(S, router, s, d, first + d * size, profiles)
         else:
-            F.write_decode(S, router, s, d, ldc(hall, T_DECODE) + row * (F.DECODE_FEATURES * 4))
-        st8(ldc(hall, T_DECODE_MASK), row, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
+            F.write_decode(S, router, s, d, first + d * size, profiles)
+        st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
+    clear_bytes(first + decodes * size, (rows - decodes) * size)
+
+
+@inline
+def prefill_rows(hall: int, i: int) -> int:
+    """Address of environment i's rows of PREFILL."""
+    return ldc(hall, T_PREFILL) + i * (ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+
+
+@inline
+def decode_rows(hall: int, i: int) -> int:
+    """Address of environment i's rows of DECODE, or MIXED."""
+    return ldc(hall, T_DECODE) + i * (ldc(hall, T_DECODE_ROWS) * ldc(hall, T_DECODE_BYTES))
+
+
+@rare
+def observe_nothing(hall: int, i: int) -> None:
+    """Nothing awaits a decision in environment i: its observation is zero."""
+    clear_bytes(ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4), F.REQUEST_COLUMNS * 4)
+    clear_bytes(prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+    clear_bytes(decode_rows(hall, i), ldc(hall, T_DECODE_ROWS) * ldc(hall, T_DECODE_BYTES))
