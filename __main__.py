@@ -122,7 +122,9 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         # Ours already read as a sentence; the interpreter's own start with "[Errno 2]".
         text = error.strerror or str(error)
-        return f"{error.filename}: {text.lower()}" if error.filename else text
+        if error.filename:
+            return f"{error.filename}: {text.lower()}"
+        return f"the standard output cannot be written: {text.lower()}" if text == os.strerror(error.errno) else text
     if isinstance(error, MemoryError):
         return "the memory is full; fewer workers, a lower rate or a shorter duration may help"
     text = " ".join(str(error).split())

@@ -131,7 +131,7 @@ def evaluate(
     except KeyboardInterrupt:
         typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
         raise typer.Exit(1) from None
-    _show(read_results(evaluation.folder.path), figures)
+    _show(read_results(evaluation.folder.path, evaluation.asked), figures)
 
 
 def report(
@@ -202,19 +202,21 @@ def _show(results: Results, figures: bool) -> None:
     console = table_console()
     comparison = compare(results)
     folder = results.folder.path
-    console.print(results.title, soft_wrap=True)
-    for table in (goodput_table(comparison, console.width), delay_table(comparison, console.width)):
+    written = []
+    try:
+        console.print(results.title, soft_wrap=True)
+        for table in (goodput_table(comparison, console.width), delay_table(comparison, console.width)):
+            console.print()
+            console.print(table)
         console.print()
-        console.print(table)
-    console.print()
-    console.print(remarks(comparison), width=NARROWEST)
-    if results.missing:
-        console.print(f"{results.missing}.", width=NARROWEST)
-    if figures:
-        written = write_report(results)
-    else:
-        remove_report(folder)
-        written = []
+        console.print(remarks(comparison), width=NARROWEST)
+        if results.missing:
+            console.print(f"{results.missing}.", width=NARROWEST)
+    finally:  # Whether or not somebody reads to the end, as in `disaggroute evaluate | head`.
+        if figures:
+            written = write_report(results)
+        else:
+            remove_report(folder)
     for path in (folder / "summary.csv", folder / "records.parquet", *written):
         if path.exists():
             console.print(str(path), soft_wrap=True)

@@ -22,7 +22,7 @@ from .description import command, describe
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
 from .record_table import record_table
-from .results import write_asked
+from .results import Asked, write_asked
 from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
 from .seeds import check_claim, refuse_held_out
 from .source_hash import source_hash
@@ -58,6 +58,7 @@ class Evaluation:
         labels: policies, in the order asked for.
         seeds: seeds, one trace each.
         runs: by label, in the order of the seeds.
+        asked: what the folder keeps of all this.
     """
 
     setting: Setting
@@ -65,6 +66,7 @@ class Evaluation:
     labels: tuple[str, ...]
     seeds: range
     runs: dict[str, tuple[Run, ...]]
+    asked: Asked
 
     @property
     def single(self) -> bool:
@@ -118,9 +120,11 @@ def evaluate(
     folder = ResultsFolder.open(
         out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
     )
+    folder.runs()  # One that is unreadable should not be found when all else is done.
     again = command(scenario, labels, seeds, records=records, claim=claim)
     cards = {label: policy_card(label) for label in labels}
-    write_asked(folder, again, cards, seeds)
+    asked = Asked(command=again, policies=cards, seeds=tuple(seeds))
+    write_asked(folder, asked)
     done: dict[tuple[str, int], Run] = {}
     tasks = []
     for seed in seeds:
@@ -147,7 +151,8 @@ def evaluate(
     runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
     folder.write_summary(folder.runs())
     folder.write_records([runs[label][0] for label in labels])
-    return Evaluation(setting, folder, labels, seeds, runs)
+    write_asked(folder, asked)  # Again: another process may have asked for other runs since.
+    return Evaluation(setting, folder, labels, seeds, runs, asked)
 
 
 def _run(

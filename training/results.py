@@ -75,35 +75,46 @@ class Results:
         return self.description.title(self.seeds)
 
 
-def write_asked(folder: ResultsFolder, command: str, policies: dict[str, dict[str, Any]], seeds: range) -> None:
-    """Notes in a folder what an evaluation is about to run.
+def write_asked(folder: ResultsFolder, asked: Asked) -> None:
+    """Notes in a folder what an evaluation is about to run, or has run.
 
     Raises:
         OSError: it cannot be written.
     """
-    asked = Asked(command=command, policies=policies, seeds=tuple(seeds))
     write_atomically(folder.path / ASKED, (json.dumps(asked.model_dump(), indent=1) + "\n").encode())
 
 
-def read_results(path: Path) -> Results:
-    """Reads a results folder; of an evaluation that broke off, the seeds that every started policy has finished.
-
-    Args:
-        path: the folder.
+def read_note(path: Path) -> dict[str, Any]:
+    """What all runs of a results folder have in common.
 
     Raises:
-        ValueError: no results folder, one of another schema, an unreadable file, or no finished run.
+        ValueError: no results folder, one of another schema, or an unreadable file.
         OSError: it cannot be read.
     """
     note = _json(path, "experiment.json")
     version = note.get("schema_version")
     if version != RESULTS_SCHEMA:
-        raise ValueError(
-            f"{path} has results schema {version}; this version reads {RESULTS_SCHEMA}: evaluate again"
-        )
-    words = _json(path, ASKED)
+        raise ValueError(f"{path} has results schema {version}; this version reads {RESULTS_SCHEMA}: evaluate again")
+    return note
+
+
+def read_results(path: Path, asked: Asked | None = None) -> Results:
+    """Reads a results folder; of an evaluation that broke off, the seeds that every started policy has finished.
+
+    Args:
+        path: the folder.
+        asked: which runs; None: those that the last evaluation of the folder asked for.
+
+    Raises:
+        ValueError: no results folder, one of another schema, an unreadable file, or no finished run.
+        OSError: it cannot be read.
+    """
+    note = read_note(path)
+    words = asked.model_dump() if asked else _json(path, ASKED)
     try:
         asked = Asked.model_validate(words)
+        if asked.schema_version != RESULTS_SCHEMA:
+            raise ValueError
         description = Description.model_validate(note["description"])
         folder, configuration = ResultsFolder(path, str(note["key"])), dict(note["configuration"])
     except (ValueError, KeyError, TypeError):
@@ -133,7 +144,7 @@ def _json(path: Path, name: str) -> dict[str, Any]:
         return dict(json.loads((path / name).read_bytes()))
     except FileNotFoundError:
         raise ValueError(f"{path} is no results folder: it has no {name}") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise ValueError(f"{path / name} is unreadable; evaluate again into a new folder") from None
 
 

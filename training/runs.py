@@ -150,8 +150,9 @@ class ResultsFolder:
         folder = cls(path, fingerprint(configuration))
         note = path / "experiment.json"
         try:
-            known = note.read_bytes() if note.exists() else None
             strangers = path.exists() and any(not p.name.startswith(".") for p in path.iterdir())
+            # After the look at the others: they may be of a process that has just begun the same.
+            known = note.read_bytes() if note.exists() else None
         except OSError as error:
             raise _sentence(error, path) from error
         if known is None:
@@ -169,7 +170,7 @@ class ResultsFolder:
         try:
             content = json.loads(known)
             key, other = content["key"], dict(content["configuration"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError(f"{self.path}/experiment.json is unreadable; name another folder") from None
         if key != self.key:
             names = sorted(
@@ -272,17 +273,18 @@ class ResultsFolder:
         import pyarrow.parquet as pq
 
         paths = [self.records_path(run.policy, run.seed) for run in runs]
-        tables = []
+        whole: pa.Table | None = None
         for path in paths:
             if path.exists():
                 try:
-                    tables.append(pq.read_table(path))
+                    table = pq.read_table(path.open("rb"))
+                    whole = table if whole is None else pa.concat_tables([whole, table], promote_options="default")
                 except (pa.ArrowException, OSError):
                     raise ValueError(f"{path} holds no readable records; delete it and start again") from None
-        if not tables:
+        if whole is None:
             return None
         path = self.path / "records.parquet"
-        write_atomically(path, parquet_bytes(pa.concat_tables(tables, promote_options="default")))
+        write_atomically(path, parquet_bytes(whole))
         return path
 
 

@@ -43,12 +43,11 @@ def timeline(
     disaggroute timeline results/study --policy marginal-cost --from 60 --to 120
     """  # noqa: D301
     from ..envs.timeline import write_timeline
+    from .results import read_note
     from .runs import ResultsFolder, atomic_file
     from .stored_records import read_records
 
-    if not (results / "experiment.json").is_file():
-        raise ValueError(f"{results} is no results folder; name one that `evaluate` wrote")
-    folder = ResultsFolder(results, "")
+    folder = ResultsFolder(results, str(read_note(results).get("key")))
     run = _chosen(folder, policy, seed)
     source = folder.records_path(run.policy, run.seed)
     target = out if out is not None else results / "timelines" / source.parent.name / f"{run.seed}.json.gz"

@@ -106,7 +106,10 @@ class Workers:
             for future in as_completed([self._pool.submit(function, task) for task in tasks]):
                 yield future.result()
         except BrokenProcessPool:
-            raise RuntimeError("a worker process died (out of memory?); fewer workers may help") from None
+            raise RuntimeError(
+                "a worker process died (out of memory?); fewer workers may help, and the same command goes on from "
+                "what is finished"
+            ) from None
 
 
 def _start_worker() -> None:

@@ -94,6 +94,25 @@ def test_a_closed_standard_output_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_reader_that_goes_away_costs_no_file(tmp_path: Path) -> None:
+    words = ["evaluate", "chat", "--topology", "1P2D", "--rate", "10", "--duration", "10", "--warmup", "2"]
+    words += ["--seeds", "1", "--workers", "1", "--policies", "round-robin", "--out", str(tmp_path / "r")]
+    command = [sys.executable, "-m", "disaggroute", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read() and process.wait() == 1
+    assert (tmp_path / "r" / "report.html").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_standard_output_that_is_full_is_told() -> None:
+    command = f"exec {sys.executable} -m disaggroute list policies > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    sentence = "disaggroute: the standard output cannot be written: no space left on device\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
 def test_a_standard_output_that_knows_ascii_only_is_no_error() -> None:
     command = [sys.executable, "-m", "disaggroute", "profile", "show", "a40-qwen2.5-3b"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

@@ -57,6 +57,7 @@ def test_four_seeds_get_intervals_and_three_do_not(evaluation: Evaluation) -> No
         evaluation.labels,
         range(3),
         {label: runs[:3] for label, runs in evaluation.runs.items()},
+        evaluation.asked,
     )
     lines = compare(fewer).lines
     assert not any(line.goodput.has_interval for line in lines) and len(lines[0].goodput.values) == 3

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from disaggroute.envs.scenario import Scenario
+from disaggroute.training import evaluation as evaluation_module
 from disaggroute.training.comparison import compare
 from disaggroute.training.evaluation import Evaluation, evaluate
-from disaggroute.training.results import ASKED, read_results
+from disaggroute.training.results import ASKED, Asked, read_results
 from disaggroute.training.runs import RESULTS_SCHEMA
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=10, duration_s=10, warmup_s=2)
@@ -27,6 +28,11 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
 def folder(evaluation: Evaluation, tmp_path: Path) -> Path:
     """A copy that may be changed."""
     return Path(shutil.copytree(evaluation.folder.path, tmp_path / "copy"))
+
+
+def run_card(folder: Path, name: str) -> dict[str, object]:
+    """Name, parameters and hash of a policy."""
+    return dict(json.loads(run_files(folder, name)[0].read_text())["policy"])
 
 
 def run_files(folder: Path, name: str) -> list[Path]:
@@ -48,6 +54,30 @@ def test_the_order_and_the_choice_of_the_last_evaluation_are_kept(folder: Path) 
     evaluate(CHAT, ("least-loaded", "round-robin"), range(101, 103), out=folder, workers=1)
     results = read_results(folder)
     assert results.labels == ("least-loaded", "round-robin") and results.seeds == (101, 102)
+
+
+def test_another_process_that_uses_the_folder_does_not_change_what_is_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_beside(*arguments: object) -> None:
+        monkeypatch.undo()
+        evaluate(CHAT, ("least-loaded",), range(102, 103), out=folder, workers=1)
+        original(*arguments)  # type: ignore[arg-type]
+
+    original = evaluation_module._run
+    monkeypatch.setattr(evaluation_module, "_run", run_beside)
+    mine = evaluate(CHAT, ("round-robin",), range(100, 102), out=folder, workers=1)
+    assert read_results(folder).labels == ("round-robin",), "the last to end is the last evaluation"
+    theirs = Asked(command="", policies={"least-loaded": run_card(folder, "least-loaded")}, seeds=(102,))
+    assert read_results(folder, theirs).labels == ("least-loaded",)
+    assert read_results(folder, mine.asked).seeds == (100, 101)
+
+
+def test_an_unreadable_run_is_told_before_others_are_made(folder: Path) -> None:
+    run_files(folder, "least-loaded")[0].write_text("{")
+    with pytest.raises(ValueError, match=r"100\.json is not a readable run; delete it and start again"):
+        evaluate(CHAT, ("round-robin",), range(200, 201), out=folder, workers=1)
+    assert not list(folder.glob("runs/*/200.json"))
 
 
 def test_a_policy_is_shown_under_the_name_that_was_asked_for_last(folder: Path) -> None:
@@ -92,14 +122,18 @@ def test_another_schema_is_refused(folder: Path) -> None:
         read_results(folder)
 
 
+@pytest.mark.parametrize("content", ["{", 100_000 * "["])
 @pytest.mark.parametrize("name", ["experiment.json", ASKED])
-def test_a_damaged_note_is_named(name: str, folder: Path) -> None:
-    (folder / name).write_text("{")
+def test_a_damaged_note_is_named(name: str, content: str, folder: Path) -> None:
+    (folder / name).write_text(content)
     with pytest.raises(ValueError, match=f"{name} is unreadable; evaluate again into a new folder"):
         read_results(folder)
 
 
-@pytest.mark.parametrize(("name", "content"), [("experiment.json", {"description": {}}), (ASKED, {"seeds": "many"})])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("experiment.json", {"description": {}}), (ASKED, {"seeds": "many"}), (ASKED, {"schema_version": 1})],
+)
 def test_a_note_of_another_shape_is_refused(name: str, content: dict[str, object], folder: Path) -> None:
     note = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(note | content))

@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def test_lines_are_added_to_the_end_of_a_log(tmp_path: Path) -> None:
         append_line(tmp_path, "three")
 
 
-@pytest.mark.parametrize("text", ["[]", '{"key": "x", "configuration": 3}', '{"key": "x"}', "\0"])
+@pytest.mark.parametrize("text", ["[]", '{"key": "x", "configuration": 3}', '{"key": "x"}', "\0", 100_000 * "["])
 def test_a_note_of_another_shape_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(ValueError, match=r"experiment\.json is unreadable; name another folder"):
@@ -226,6 +227,27 @@ def test_a_stray_file_among_the_runs_is_named(tmp_path: Path) -> None:
     stray.write_text("junk")
     with pytest.raises(ValueError, match=r"2\.json is not a readable run; delete it and start again"):
         folder.runs()
+
+
+def test_two_processes_may_begin_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Path.iterdir
+
+    def after_the_other(folder: Path) -> Iterator[Path]:
+        monkeypatch.undo()
+        ResultsFolder.open(tmp_path, CONFIGURATION)
+        return look(folder)
+
+    monkeypatch.setattr(Path, "iterdir", after_the_other)
+    assert ResultsFolder.open(tmp_path, CONFIGURATION).key == fingerprint(CONFIGURATION)
+
+
+def test_records_of_another_kind_are_named(tmp_path: Path) -> None:
+    folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
+    runs = [make_run(folder, seed) for seed in (1, 2)]
+    folder.write(runs[0], pa.table({"a": [1]}))
+    folder.write(runs[1], pa.table({"a": ["text"]}))
+    with pytest.raises(ValueError, match=r"2\.parquet holds no readable records; delete it and start again"):
+        folder.write_records(runs)
 
 
 def test_damaged_records_are_named(tmp_path: Path) -> None:

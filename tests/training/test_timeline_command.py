@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from disaggroute.__main__ import app
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training.evaluation import evaluate
+from disaggroute.training.runs import RESULTS_SCHEMA
 
 from ..envs.viewer import show
 
@@ -111,12 +112,18 @@ def test_a_part_of_a_run_has_the_requests_that_were_in_flight_then(
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path} is no results folder; name one that `evaluate` wrote"
+    assert refusal(tmp_path) == f"{tmp_path} is no results folder: it has no experiment.json"
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "experiment.json").write_text("{}")
+    (tmp_path / "experiment.json").write_text(json.dumps({"schema_version": RESULTS_SCHEMA}))
     assert refusal(tmp_path) == f"{tmp_path} holds no finished run"
+
+
+def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text('{"schema_version": 1}')
+    sentence = f"{tmp_path} has results schema 1; this version reads {RESULTS_SCHEMA}: evaluate again"
+    assert refusal(tmp_path) == sentence
 
 
 def test_a_policy_must_be_chosen_among_several(results: Path) -> None:
