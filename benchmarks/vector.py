@@ -99,7 +99,8 @@ def drawn(num_envs: int, pools: Sequence[int], seed: int) -> Choose:
         seed: of the draw.
     """
     actions = np.random.default_rng(seed).integers(0, pools, (DRAWN, num_envs, 2))
-    rows, at = list(actions), 0
+    rows: list[Actions] = list(actions)
+    at = 0
 
     def choose(_: Observation) -> Actions:
         nonlocal at
