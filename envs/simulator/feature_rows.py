@@ -76,13 +76,18 @@ def about(S: int, i: int) -> tuple[float, ...]:
 
 
 @inline
-def write_request(S: int, router: int, s: int, out: int) -> None:
-    """Writes REQUEST of the request in slot address s, len(REQUEST) float32."""
+def request(S: int, router: int, s: int) -> tuple[float, ...]:
+    """REQUEST of the request in slot address s, in units."""
     last = ld(S, L.H_LAST + router)
     since = 0.0 if last < 0 else (ld(S, L.H_NOW) - last) / _PS
     tight = float(ledger.is_tight(ld32(s, L.S_PLACE)))
-    row = F.request_row(prompt_of(s), predicted_of(s), tight, ttft_of(S, s), tpot_of(S, s), since)
-    store_ratios(out, row, REQUEST_SCALES)
+    return F.request_row(prompt_of(s), predicted_of(s), tight, ttft_of(S, s), tpot_of(S, s), since)
+
+
+@inline
+def write_request(S: int, router: int, s: int, out: int) -> None:
+    """Writes REQUEST of the request in slot address s, len(REQUEST) float32."""
+    store_ratios(out, request(S, router, s), REQUEST_SCALES)
 
 
 @inline
