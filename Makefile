@@ -8,7 +8,8 @@ PY := $(VENV)/bin/python
 # As a variable and not as `-c`, so that the isolated build of the package is pinned as well.
 PIP := PIP_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet --no-input --disable-pip-version-check
 EXTRAS := train,live,scale,dev
-PYTEST := $(PY) -m pytest
+# One thread of torch per process: more only get in each other's way.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 # One process per core; they share one compiled core, which is therefore compiled before they start.
 WORKERS ?= auto
