@@ -128,7 +128,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "the memory is full; fewer workers, a lower rate or a shorter duration may help"
     text = " ".join(str(error).split())
-    if isinstance(error, ValueError | RuntimeError):
+    if isinstance(error, ValueError | RuntimeError | OSError):
         return text or type(error).__name__
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"this should not happen ({named}); please report it with what `disaggroute --debug …` shows"

@@ -158,8 +158,9 @@ def _brought(kind: str) -> tuple[dict[str, list[Traversable]], list[str]]:
             folder = resources.files(point.value)
             for name in sorted(_files(folder)):
                 found.setdefault(name, []).append(folder / f"{name}.yaml")
-        except (ImportError, TypeError, OSError) as error:
-            complaints.append(f"the package {point.value} of the entry point {point.name!r} cannot be read ({error})")
+        except Exception as error:  # Whatever another package does when it is imported.
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            complaints.append(f"the package {point.value} of the entry point {point.name!r} cannot be read ({said})")
     return found, complaints
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import catalog
 from .profiles import Profile
+from .regular_file import check_regular
 
 FITS = "aiconfigurator-fits"
 """Format name: JSON with least-squares fits to aiconfigurator queries, times in ms."""
@@ -86,10 +87,15 @@ def read_fits(path: str | Path) -> list[Profile]:
         ValueError: the file cannot be read, or an entry is malformed or about an unknown model or GPU.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        check_regular(path)
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is not valid JSON ({error})") from error
     fits = data.get("aiconfigurator_fits") if isinstance(data, dict) else None
     if not isinstance(fits, dict) or not fits:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .regular_file import check_regular
+
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
@@ -49,18 +51,13 @@ def read_mapping(source: Path | Traversable, name: str) -> dict[str, Any]:
 
 def _text(source: Path | Traversable, name: str) -> str:
     try:
-        # Others may have no end, or wait for somebody who writes.
-        if isinstance(source, Path) and source.exists() and not (source.is_file() or source.is_dir()):
-            raise ValueError(f"{name}: is no regular file; copy what it gives into one")
+        if isinstance(source, Path):
+            check_regular(source)
         return source.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{name}: the file cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: is not UTF-8 text (byte {error.start})") from error
-    except ValueError as error:
-        if "\0" in name:
-            raise ValueError(f"{name!r} holds a null character; no file has such a name") from error
-        raise
 
 
 def _values(node: Any, known: dict[int, float]) -> float:

@@ -50,6 +50,14 @@ class CompiledPolicy(Policy):
         """
         return self.vector()
 
+    def check_pools(self, prefills: int, decodes: int) -> None:
+        """Refuses pools that the parameters are not made for.
+
+        Raises:
+            ValueError: a parameter is made for pools of other sizes.
+        """
+        self._fitted(prefills, decodes)
+
     def reset(self, seed: int) -> None:
         """Forgets everything; what is random follows from the seed.
 

@@ -90,6 +90,17 @@ class Policy(ABC):
         """
         return ()
 
+    def check_pools(self, prefills: int, decodes: int) -> None:  # noqa: B027 - most fit any
+        """Refuses pools that the parameters are not made for.
+
+        Args:
+            prefills: instances of the prefill pool (0: aggregated).
+            decodes: instances of the decode pool, or mixed ones.
+
+        Raises:
+            ValueError: a parameter is made for pools of other sizes.
+        """
+
     @property
     def params(self) -> dict[str, Any]:
         """All parameters, defaults included; JSON-able: `make(name, **params)` is the same policy."""

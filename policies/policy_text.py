@@ -46,6 +46,10 @@ class PolicyText:
         Raises:
             ValueError: it does not read like that; the message says which part.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"policy is {text!r}; it must be Unicode text") from None
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -65,7 +69,10 @@ class PolicyText:
                 raise ValueError(f"{name}: {part!r} is no parameter; it must read like name=value")
             if key in params:
                 raise ValueError(f"{name}: {key} is given twice; each parameter may be given once")
-            params[key] = _value(value)
+            try:
+                params[key] = _value(value)
+            except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets beyond count
+                raise ValueError(f"{name}: {key} cannot be read ({error})") from None
         return PolicyText(name, file, params)
 
     def __str__(self) -> str:

@@ -94,7 +94,7 @@ def policy_class(name: str) -> type[Policy]:
         importlib.import_module(f".{_MODULES[name]}", __package__)
         return _classes[name]
     if name in _entry_points():
-        return _loaded(_entry_points()[name])
+        return _loaded(*_entry_points()[name])
     raise ValueError(catalog.unknown("policy", name, names()))
 
 
@@ -153,15 +153,23 @@ def describe(name: str) -> str:
 
 
 @cache
-def _entry_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+def _entry_points() -> dict[str, list[EntryPoint]]:
+    """Entry points by name; more than one where several packages bring the same name."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        found.setdefault(point.name, {})[point.value] = point
+    return {name: [points[value] for value in sorted(points)] for name, points in found.items()}
 
 
-def _loaded(point: EntryPoint) -> type[Policy]:
+def _loaded(point: EntryPoint, *others: EntryPoint) -> type[Policy]:
+    if others:
+        places = " and ".join(each.value for each in (point, *others))
+        raise ValueError(f"policy {point.name!r} is brought by several packages: {places}; keep one of them")
     try:
         found = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({error})") from error
+    except Exception as error:  # Whatever another package does when it is imported.
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({said})") from error
     if not (isinstance(found, type) and issubclass(found, Policy) and found.name == point.name):
         raise ValueError(f"policy {point.name!r}: {point.value} is no Policy class with that name")
     _classes[point.name] = found

@@ -65,9 +65,12 @@ def evaluate(
     claim: Annotated[
         bool, typer.Option("--claim", help="Use held-out seeds for a claim; adds a line to the log.")
     ] = False,
-    claim_log: Annotated[Path, typer.Option(help="The log of held-out evaluations, to be committed.")] = Path(
-        "configs/experiments/held-out.log"
-    ),
+    claim_log: Annotated[
+        Path | None,
+        typer.Option(
+            help="The log of held-out evaluations, to be committed. Default: configs/experiments/held-out.log."
+        ),
+    ] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Whether to draw figures and write report.html.")
     ] = True,
@@ -88,10 +91,13 @@ def evaluate(
     from ..envs.setting import Setting
     from .evaluation import check_evaluation, split_policies
     from .evaluation import evaluate as run
+    from .held_out import DEFAULT_LOG
     from .progress import run_progress
     from .results import read_results
     from .seeds import CLAIM_SEEDS, HELD_OUT, VALIDATION, seeds_from
 
+    if claim_log is not None and not claim:
+        raise ValueError(f"claim_log is {claim_log}, but without --claim nothing is logged; give both or neither")
     scenario = scenario_of(
         workload=workload,
         format=trace_format,
@@ -124,7 +130,7 @@ def evaluate(
                 records=records,  # type: ignore[arg-type]
                 workers=workers,
                 claim=claim,
-                log=claim_log,
+                log=claim_log or DEFAULT_LOG,
                 on_run=tell,
                 say=say,
             )

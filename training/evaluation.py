@@ -16,6 +16,7 @@ from ..envs.records import SCHEMA_VERSION
 from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
 from ..policies import registry
+from ..policies.policy import Policy
 from ..policies.policy_text import split_at_commas
 from .compilation import compile_all
 from .description import command, describe
@@ -116,6 +117,7 @@ def evaluate(
     """
     labels = check_evaluation(scenario, policies, seeds, records=records, workers=workers, claim=claim)
     setting = Setting.of(scenario)
+    _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     folder = ResultsFolder.open(
         out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
@@ -153,6 +155,15 @@ def evaluate(
     folder.write_records([runs[label][0] for label in labels])
     write_asked(folder, asked)  # Again: another process may have asked for other runs since.
     return Evaluation(setting, folder, labels, seeds, runs, asked)
+
+
+def _check_window(setting: Setting) -> None:
+    """Refuses a window that goes on after the end of a recorded trace: nothing would happen in its last part."""
+    whole = setting.traffic.whole_s(setting.scenario.rate, setting.scenario.warmup_s)
+    if whole is not None and setting.duration_s > whole + 1e-6:
+        raise ValueError(
+            f"duration is {setting.duration_s:g} s, but {setting.traffic.name} ends {whole:.6g} s after the warm-up"
+        )
 
 
 def _run(
@@ -239,11 +250,23 @@ def check_evaluation(
     labels = check_policies(policies)
     setting = Setting.of(scenario)
     setting.check_seeds(seeds)
+    for label in labels:
+        check_pools(registry.parse(label), setting)
     if claim:
         check_claim(seeds, setting.duration_s)
     else:
         refuse_held_out(seeds, "an evaluation without --claim")
     return labels
+
+
+def check_pools(policy: Policy, setting: Setting) -> None:
+    """Refuses a cluster that a policy's parameters are not made for.
+
+    Raises:
+        ValueError: a parameter is made for pools of other sizes.
+    """
+    pools = setting.pools
+    policy.check_pools(pools.get("prefill", 0), pools.get("decode") or pools["mixed"])
 
 
 def check_policies(policies: Sequence[str]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def list_names(
 
     table = Table.grid(padding=(0, 2))
     for name in names:
-        table.add_row(name, Text(_about(what, name)))
+        table.add_row(name, Text(_told(what, name)))
     Console(markup=False, emoji=False).print(table)
 
 
@@ -64,6 +64,14 @@ def explain(
         for key, value in chosen.params.items():
             typer.echo(f"  {key} = {'none' if value is None else value}")
     typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
+
+
+def _told(what: str, name: str) -> str:
+    """What a name stands for; where it cannot be read, why."""
+    try:
+        return _about(what, name)
+    except ValueError as error:
+        return str(error)
 
 
 def _about(what: str, name: str) -> str:
@@ -87,7 +95,7 @@ def _about(what: str, name: str) -> str:
     policy, _, file = name.partition("@")
     if file:
         return f"Parameters for {policy_file.load(policy, file).provenance.get('scenario', 'an unnamed scenario')}"
-    return registry.describe(name).splitlines()[2]
+    return (registry.policy_class(name).__doc__ or "").strip().split("\n")[0]
 
 
 def _names(what: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ..envs.scenario import Scenario
 from ..envs.setting import Setting
 from ..policies import registry
 from .compilation import compile_all
+from .evaluation import check_pools
 from .metrics import goodput
 from .seeds import SATURATION, refuse_held_out
 from .workers import Workers
@@ -114,8 +115,8 @@ def saturate(
     """
     if not 0 < target < 1:
         raise ValueError(f"target is {target}; it must lie between 0 and 1")
-    registry.parse(policy)
     setting = Setting.of(scenario)
+    check_pools(registry.parse(policy), setting)
     if seeds is None:
         seeds = SATURATION.take(1 if setting.traffic.single else 5)
     refuse_held_out(seeds, "saturate")

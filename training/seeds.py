@@ -37,6 +37,9 @@ RANGES = (TUNING, VALIDATION, SATURATION, HELD_OUT)
 MAX_SEED = (1 << 32) - 1
 """Largest seed."""
 
+MOST_SEEDS = 100_000
+"""Most seeds at a time: each is a file."""
+
 CLAIM_SEEDS = 50
 """Fewest held-out seeds a claim rests on."""
 
@@ -57,6 +60,8 @@ def seeds_from(first: int, count: int, within: SeedRange | None = None) -> range
     """
     if count < 1:
         raise ValueError(f"seeds is {count}; it must be at least 1")
+    if count > MOST_SEEDS:
+        raise ValueError(f"seeds is {count}; it must be at most {MOST_SEEDS}")
     if first < 0:
         raise ValueError(f"first seed is {first}; it must not be negative")
     if first + count - 1 > MAX_SEED:

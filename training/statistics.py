@@ -18,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 """Bootstrap resamples of an interval."""
 
+MOST_DRAWN = 1_000_000
+"""Blocks that are drawn at a time."""
+
 FEWEST = 4
 """Traces below which values are shown without an interval."""
 
@@ -149,9 +152,12 @@ def share_in_blocks(
     if m // block < FEWEST:
         return Estimate(mean, None, None, (mean,))
     rng = np.random.default_rng(seed)
-    starts = rng.integers(0, m, (RESAMPLES, blocks))
-    # Sums of every circular block by prefix sums: memory stays RESAMPLES × blocks.
-    shares = _block_sums(hits, block)[starts].sum(axis=1) / _block_sums(total, block)[starts].sum(axis=1)
+    met_in, all_in = _block_sums(hits, block), _block_sums(total, block)
+    shares = np.empty(RESAMPLES)
+    rows = max(1, MOST_DRAWN // blocks)  # Together they would not fit into memory where a trace is long.
+    for first in range(0, RESAMPLES, rows):
+        starts = rng.integers(0, m, (len(shares[first : first + rows]), blocks))
+        shares[first : first + rows] = met_in[starts].sum(axis=1) / all_in[starts].sum(axis=1)
     low, high = np.quantile(shares, (0.5 - confidence / 2, 0.5 + confidence / 2))
     return Estimate(mean, float(low), float(high), (mean,))
 

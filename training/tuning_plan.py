@@ -19,6 +19,7 @@ from ..policies import registry
 from ..policies.policy import Policy
 from ..policies.search_space import Dimension, params_at
 from .description import exact, only_python, scenario_words
+from .evaluation import check_pools
 from .optimiser import library, usual_population
 from .seeds import TUNING, VALIDATION, refuse_held_out, seeds_from
 
@@ -70,7 +71,7 @@ class Plan:
                 tune, or a missing library.
         """
         if not self.space:
-            able = [name for name in registry.names() if registry.policy_class(name).search_space(2, 4)]
+            able = [name for name in registry.names() if _can_be_tuned(name)]
             raise ValueError(f"policy is {self.policy}, which has nothing to tune; these have: {', '.join(able)}")
         library()
         if self.restarts < FEWEST:
@@ -85,6 +86,8 @@ class Plan:
             raise ValueError(f"seed is {self.seed}; it must be at least 0")
         if self.traces < FEWEST and not self.single:
             raise ValueError(f"tuning seeds is {self.traces}; it must be at least {FEWEST}, or luck does not show")
+        if self.validation_seeds is not None and self.validation_seeds < 1:
+            raise ValueError(f"validation seeds is {self.validation_seeds}; it must be at least 1")
         refuse_held_out((self.first_seed,), "tune")
         self.setting.check_seeds(seeds_from(self.first_seed, self.traces, within=TUNING))
         self.setting.check_seeds(self.validation)
@@ -92,6 +95,7 @@ class Plan:
             raise ValueError(f"validation duration is {self.validation_duration_s:g} s; it must be above 0")
         if self.single:
             self._check_halves()
+        check_pools(self.default, Setting.of(self.validation_scenario))
 
     def _check_halves(self) -> None:
         whole, used = self._whole_s, self.tuning_scenario.duration_s or 0.0
@@ -202,6 +206,13 @@ class Plan:
     def at_rate_of(self, scenario: Scenario) -> Plan:
         """The same plan with a scenario whose rate is known."""
         return replace(self, scenario=scenario)
+
+
+def _can_be_tuned(name: str) -> bool:
+    try:
+        return bool(registry.policy_class(name).search_space(2, 4))
+    except ValueError:  # of another package, and broken
+        return False
 
 
 def value_at(params: Mapping[str, Any], dimension: Dimension) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable
@@ -41,18 +42,32 @@ def source_hash() -> str:
 
 
 def cache_folder() -> Path:
-    """Folder of the compiled code: `$DISAGGROUTE_CACHE`, else the user's cache folder, else a temporary one."""
-    chosen = os.environ.get("DISAGGROUTE_CACHE")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = base / "disaggroute" / f"numba-{source_hash()}"
+    """Folder of the compiled code: `$DISAGGROUTE_CACHE`, else the user's cache folder, else a temporary one.
+
+    Raises:
+        OSError: no folder can be written, or others could write to the temporary one.
+    """
+    name = f"numba-{source_hash()}"
     try:
+        chosen = os.environ.get("DISAGGROUTE_CACHE")
+        base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        folder = base / "disaggroute" / name
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / f"disaggroute-{os.getuid()}" / folder.name
-        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # the latter for a user without a home
+        folder = _own_folder(Path(tempfile.gettempdir()) / f"disaggroute-{os.getuid()}") / name
+        folder.mkdir(exist_ok=True)
     return folder
+
+
+def _own_folder(path: Path) -> Path:
+    """A folder among those of all users; what lies in it is run, so nobody else may write to it."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise PermissionError(f"{path} is open to other users; name a folder of your own in DISAGGROUTE_CACHE")
+    return path
 
 
 def entry(function: F) -> F:

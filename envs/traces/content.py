@@ -7,6 +7,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..regular_file import check_regular
+
 
 @dataclass(frozen=True)
 class Content:
@@ -52,9 +54,8 @@ def read_bytes(path: str | Path) -> bytes:
     Raises:
         ValueError: the file cannot be read, or is a damaged gzip file.
     """
-    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-        raise ValueError(f"{path}: is no regular file; copy what it gives into one")
     try:
+        check_regular(path)
         data = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error

@@ -40,6 +40,8 @@ def refusal(*arguments: str) -> str:
         (["--predictor", "constant(99999999999)"], "constant: tokens is 99999999999; it must be a whole number of"),
         (["--predictor", "noisy(1e300)"], "noisy: error is 1e+300; it must be at most 10"),
         (["--policies", f"power-of-two(d={'9' * 20})"], "unknown field 'd'"),
+        (["--seeds", "4000000000"], "seeds is 4000000000; it must be at most 100000"),
+        (["--claim-log", "a.log"], "claim_log is a.log, but without --claim nothing is logged"),
     ],
 )
 def test_an_absurd_option_is_refused(options: list[str], sentence: str, tmp_path: Path) -> None:
@@ -86,6 +88,20 @@ def test_a_time_beyond_int64_is_refused_with_its_line(text: str, sentence: str, 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.csv")
     assert "t.csv: is no regular file" in refusal("trace", "inspect", str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize("words", [("profile", "import"), ("profile", "show"), ("explain",), ("evaluate", "chat")])
+def test_a_pipe_is_waited_for_by_no_command(words: tuple[str, ...], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.yaml")
+    path = str(tmp_path / "p.yaml")
+    given = {"explain": [f"marginal-cost@{path}"], "evaluate": ["--cluster", path, "--rate", "5"]}.get(words[0], [path])
+    assert "p.yaml: is no regular file" in refusal(*words, *given)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, '{"aiconfigurator_fits": [', "\x00"])
+def test_a_file_of_fits_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "fits.json").write_text(text)
+    assert "fits.json: is not valid JSON (" in refusal("profile", "import", str(tmp_path / "fits.json"))
 
 
 def test_a_closed_standard_output_is_no_error() -> None:

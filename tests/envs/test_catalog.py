@@ -180,6 +180,15 @@ def test_a_package_that_cannot_be_read_is_named_when_a_name_is_not_found(site: P
     assert f"; the package {value} of the entry point 'broken' cannot be read (" in str(caught.value)
 
 
+def test_a_package_that_breaks_when_it_is_imported_hides_no_other(site: Path) -> None:
+    points = "[disaggroute.workloads]\nbroken = traffic_of_eight.broken\nmine = traffic_of_eight.yaml\n"
+    folder = install(site, "traffic_of_eight", points, errands=FAMILY.format(name="errands"))
+    (folder.parent / "broken.py").write_text("1 / 0\n")
+    assert catalog.read("workloads", "errands")["name"] == "errands"
+    with pytest.raises(ValueError, match=r"cannot be read \(ZeroDivisionError: division by zero\)"):
+        catalog.read("workloads", "errand")
+
+
 def test_the_command_line_knows_what_a_package_brings(site: Path) -> None:
     from typer.testing import CliRunner
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 from pydantic import Field
@@ -107,6 +108,11 @@ def test_a_text_names_a_policy_and_its_parameters(text: str, params: dict[str, o
         ),
         ("marginal cost", "policy is 'marginal cost'; it must read like least-loaded or marginal-cost("),
         ("", "policy is ''; it must read like"),
+        ("marginal-cost@\udcff.yaml", r"policy is 'marginal-cost@\udcff.yaml'; it must be Unicode text"),
+        (f"marginal-cost(w_q={5000 * '9'})", "marginal-cost: w_q cannot be read (Exceeds the limit"),
+        (f"marginal-cost(w_q={100_000 * '['})", "marginal-cost: w_q cannot be read (maximum recursion depth"),
+        ("marginal-cost(w_q=true)", "marginal-cost: w_q is True; it must be a number"),
+        ('linear(decode={"index": true})', "linear: decode.index is True; it must be a number"),
     ],
 )
 def test_a_bad_text_is_answered_by_a_sentence(
@@ -181,9 +187,40 @@ def test_a_malformed_name_is_refused(clean: None, name: str) -> None:
 
 
 def bring(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    point = EntryPoint(name, value, registry.ENTRY_POINTS)
+    bring_all(monkeypatch, (name, value))
+
+
+def bring_all(monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> None:
+    points = [EntryPoint(name, value, registry.ENTRY_POINTS) for name, value in pairs]
     registry._entry_points.cache_clear()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] * (group == registry.ENTRY_POINTS))
+    monkeypatch.setattr(registry, "entry_points", lambda group: points * (group == registry.ENTRY_POINTS))
+
+
+def test_an_installed_package_that_breaks_when_it_is_imported_is_named(
+    clean: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "broken_package.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    bring(monkeypatch, "elsewhere", "broken_package:Policy")
+    with pytest.raises(ValueError) as error:
+        make("elsewhere")
+    sentence = "cannot be loaded from broken_package:Policy (ZeroDivisionError: division by zero)"
+    assert str(error.value) == f"policy 'elsewhere' {sentence}"
+    assert "elsewhere" in names()
+
+
+def test_a_name_that_two_packages_bring_is_refused(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = f"{__name__}:Elsewhere"
+    bring_all(monkeypatch, ("elsewhere", ours), ("elsewhere", "another.package:Elsewhere"))
+    with pytest.raises(ValueError) as error:
+        make("elsewhere")
+    places = f"another.package:Elsewhere and {ours}"
+    assert str(error.value) == f"policy 'elsewhere' is brought by several packages: {places}; keep one of them"
+
+
+def test_a_package_that_is_found_twice_brings_its_policy_once(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring_all(monkeypatch, *(2 * [("elsewhere", f"{__name__}:Elsewhere")]))
+    assert make("elsewhere", decode=1).params == {"decode": 1}
 
 
 def test_an_installed_package_brings_a_policy_by_an_entry_point(

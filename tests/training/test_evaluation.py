@@ -22,6 +22,7 @@ from disaggroute.training.evaluation import (
     split_policies,
 )
 from disaggroute.training.runs import RESULTS_SCHEMA
+from disaggroute.training.saturation import saturate
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=10, duration_s=20, warmup_s=5)
 POLICIES = ("round-robin", "least-loaded")
@@ -206,3 +207,32 @@ def test_the_default_folder_stays_below_results_whatever_the_cluster_is_called()
     folder = default_folder(strange)
     assert folder.parent == Path("results")
     assert folder.name.startswith("mixed-bursty-a40-x-..-..-y-")
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("size-interval(decode_cuts=[9, 99, 999])", "decode_cuts holds 3 numbers; a pool of 2 needs 1"),
+        ("size-interval(prefill_cuts=[9])", "prefill_cuts holds 1 numbers; a pool of 1 needs 0"),
+    ],
+)
+def test_parameters_for_other_pools_are_refused_before_anything_runs(
+    policy: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        run(tmp_path / "r", policies=("round-robin", policy))
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(ValueError, match=sentence):
+        saturate(CHAT, policy=policy, workers=1)
+
+
+def test_a_window_that_outlasts_a_recorded_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.csv"
+    rows = "".join(f"{k * 0.2},{50 + k % 90},{5 + k % 40}\n" for k in range(200))
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    scenario = Scenario.make(workload=str(path), topology="1P2D", warmup_s=10, duration_s=40)
+    with pytest.raises(ValueError, match=r"duration is 40 s, but recorded ends 29\.8 s after the warm-up"):
+        evaluate(scenario, POLICIES, range(1), out=tmp_path / "r", workers=1)
+    whole = Setting.of(Scenario.make(**(scenario.model_dump() | {"duration_s": None}))).duration_s
+    scenario = Scenario.make(**(scenario.model_dump() | {"duration_s": whole}))
+    assert evaluate(scenario, POLICIES, range(1), out=tmp_path / "r", workers=1).runs

@@ -31,7 +31,14 @@ def test_more_seeds_than_a_range_holds_are_refused() -> None:
         SATURATION.take(101)
 
 
-@pytest.mark.parametrize(("first", "count", "words"), [(0, 0, "seeds is 0"), (-1, 3, "first seed is -1")])
+@pytest.mark.parametrize(
+    ("first", "count", "words"),
+    [
+        (0, 0, "seeds is 0"),
+        (0, 10**9, "seeds is 1000000000; it must be at most 100000"),
+        (-1, 3, "first seed is -1"),
+    ],
+)
 def test_bad_counts_and_first_seeds_are_refused(first: int, count: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         seeds_from(first, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from disaggroute.training import statistics
 from disaggroute.training.statistics import (
     mean_over_seeds,
     paired_difference,
@@ -92,6 +93,15 @@ def test_longer_blocks_widen_the_interval_of_a_trace_that_stays_good_or_bad_for_
     short, long = share_in_blocks(met, requests, block=1), share_in_blocks(met, requests, block=20)
     assert short.low is not None and short.high is not None and long.low is not None and long.high is not None
     assert long.high - long.low > 1.5 * (short.high - short.low)
+
+
+def test_a_long_trace_is_resampled_piece_by_piece_to_the_same_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    met, requests = rng.integers(0, 20, 300), np.full(300, 20)
+    whole = share_in_blocks(met, requests, block=2)
+    for most in (1, 1_000, 10**9):
+        monkeypatch.setattr(statistics, "MOST_DRAWN", most)
+        assert share_in_blocks(met, requests, block=2) == whole
 
 
 def test_a_short_trace_gets_no_interval() -> None:

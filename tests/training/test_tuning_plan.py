@@ -113,9 +113,11 @@ def test_what_only_python_can_ask_for_has_no_command() -> None:
         ("marginal-cost", {"first_seed": 10_000}, "seeds 10000 to 10015 leave the tuning range; it is 0 to 9999"),
         ("marginal-cost", {"first_seed": -1}, "first seed is -1; it must not be negative"),
         ("marginal-cost", {"validation_seeds": 101}, "leave the validation range; it is 10000 to 10099"),
-        ("marginal-cost", {"validation_seeds": 0}, "seeds is 0; it must be at least 1"),
+        ("marginal-cost", {"validation_seeds": 0}, "validation seeds is 0; it must be at least 1"),
         ("marginal-cost", {"validation_duration_s": 0.0}, "validation duration is 0 s; it must be above 0"),
         ("marginal-cost", {"validation_duration_s": math.nan}, "validation duration is nan s; it must be above 0"),
+        ("marginal-cost", {"validation_duration_s": 1e9}, "duration_s is 1000000000.0; it must be less than or equal"),
+        ("size-interval(decode_cuts=[9, 99])", {}, "decode_cuts holds 2 numbers; a pool of 2 needs 1"),
     ],
 )
 def test_a_bad_plan_is_refused(policy: str, changes: dict[str, Any], sentence: str) -> None:
