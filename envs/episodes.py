@@ -6,6 +6,8 @@ environment hands out is copied from them.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,7 @@ from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
+from .simulator.compile import cache_folder
 from .simulator.deadlines import NOTE_WORDS
 from .simulator.lanes import WIDTH
 from .simulator.loop import DECIDE, FINISHED
@@ -80,6 +83,7 @@ class Episodes:
         self._hall = self._furnished()
         self._hall_address = int(self._hall.ctypes.data)
         self.renew()
+        _announce_compilation()
 
     def __getstate__(self) -> tuple[EnvironmentConfig, int]:
         """What makes the same episodes again.
@@ -319,6 +323,13 @@ class Episodes:
                     f"allowed are {allowed} (info['action_mask'])"
                 )
         return f"{where}: no request awaits one; call reset() first"
+
+
+def _announce_compilation() -> None:
+    """Says it where the first episode of this version will compile its step."""
+    if not W.step_all.signatures and not any(cache_folder().rglob("stepping.step_all-*.nbi")):
+        text = "disaggroute: compiling the environment's step, once for this version (less than a minute)"
+        print(text, file=sys.stderr, flush=True)
 
 
 def _with_rate(setting: Setting) -> Setting:
