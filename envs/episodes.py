@@ -327,7 +327,7 @@ class Episodes:
 
 def _announce_compilation() -> None:
     """Says it where the first episode of this version will compile its step."""
-    if not W.step_all.signatures and not any(cache_folder().rglob("stepping.step_all-*.nbi")):
+    if not getattr(W.step_all, "signatures", ()) and not any(cache_folder().rglob("stepping.step_all-*.nbi")):
         text = "disaggroute: compiling the environment's step, once for this version (less than a minute)"
         print(text, file=sys.stderr, flush=True)
 
