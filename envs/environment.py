@@ -149,7 +149,10 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
 
     def _look(self) -> None:
         """Views of the memory that the compiled step reads and writes."""
-        self._desk, self._actions = self._episodes.words(0), self._episodes.chosen
+        episodes = self._episodes
+        self._desk, self._actions = episodes.words(0), episodes.chosen
+        self._arrays = {key: array[0] for key, array in episodes.observations().items()}
+        self._masks = episodes.prefill_mask[0], episodes.decode_mask[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """What makes the environment again, in this process or in another.
@@ -157,7 +160,8 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         Raises:
             TypeError: an episode has begun.
         """
-        return {key: value for key, value in self.__dict__.items() if key not in ("_desk", "_actions")}
+        views = ("_desk", "_actions", "_arrays", "_masks")
+        return {key: value for key, value in self.__dict__.items() if key not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes it again."""
@@ -285,7 +289,8 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     def _taken(self, action: Any) -> tuple[int, int]:
         """Writes the action where the compiled step reads it."""
         try:
-            prefill, decode = (action, action) if self._episodes.aggregated else action
+            given = action.tolist() if isinstance(action, np.ndarray) else action
+            prefill, decode = (given, given) if self._episodes.aggregated else given
             if prefill is True or prefill is False or decode is True or decode is False:
                 raise TypeError
             prefill, decode = index(prefill), index(decode)
@@ -296,23 +301,16 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         return prefill, decode
 
     def _observation(self) -> Observation:
-        episodes = self._episodes
-        if episodes.aggregated:
-            return {"mixed": episodes.decode[0].copy(), "request": episodes.request[0].copy()}
-        return {
-            "decode": episodes.decode[0].copy(),
-            "prefill": episodes.prefill[0].copy(),
-            "request": episodes.request[0].copy(),
-        }
+        return {key: array.copy() for key, array in self._arrays.items()}
 
     def _info(self) -> Info:
         episodes, desk = self._episodes, self._desk
-        decode_mask = episodes.decode_mask[0].copy()
+        of_prefill, of_decode = self._masks
         return {
             "dt": float(desk[W.W_DT]) / PS_PER_S,  # as NumPy divides: a vector environment gives the same bits
             "now": float(desk[W.W_LAST]) / PS_PER_S,
             "request": desk[W.W_REQUEST],
             "missed": episodes.missed_ids(0, desk[W.W_MISSED]),
-            "action_mask": decode_mask if episodes.aggregated else (episodes.prefill_mask[0].copy(), decode_mask),
+            "action_mask": of_decode.copy() if episodes.aggregated else (of_prefill.copy(), of_decode.copy()),
             "trace_seed": episodes.seeds.item(0),
         }

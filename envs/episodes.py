@@ -6,6 +6,7 @@ environment hands out is copied from them.
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -20,6 +21,7 @@ from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
+from .simulator.arena import Arena, aligned_words
 from .simulator.compile import cache_folder
 from .simulator.deadlines import NOTE_WORDS
 from .simulator.lanes import WIDTH
@@ -29,6 +31,7 @@ from .simulator.simulator import resolve_predictor
 Float32s = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.int8]
+Objects = npt.NDArray[np.object_]
 
 
 class Episodes:
@@ -52,6 +55,7 @@ class Episodes:
         cluster = self.setting.cluster
         self.aggregated = cluster.aggregated
         self.reward = rewards.make(config.reward)
+        self._counted = isinstance(self.reward, CountedReward)
         self.prefills = len(cluster.prefill)
         self.decodes = len(cluster.decode) or len(cluster.mixed)
         self.prefill_rows, self.decode_rows = self._padded()
@@ -65,6 +69,7 @@ class Episodes:
             (count, self.prefill_rows, len(features.PREFILL)),
             (count, self.decode_rows, len(of_decode)),
         )
+        self._ends = tuple(np.cumsum([math.prod(shape) for shape in self._shapes]).tolist())
         self._profiles = FeatureArrays.of_cluster(cluster, self.setting.constants).profile()
         self.prefill_mask: Masks = np.zeros((count, self.prefill_rows), np.int8)
         self.decode_mask: Masks = np.zeros((count, self.decode_rows), np.int8)
@@ -80,7 +85,13 @@ class Episodes:
         """Of each episode: requests missed and ended in the last step, then what the compiled step keeps."""
         self._noted: list[memoryview] = [notes.data for notes in self._notes]
         """The same as Python integers."""
+        self._no_misses: Objects = np.empty(count, np.object_)
+        self._no_misses.fill(())
+        self._allocate = Arena().words if count > 1 else aligned_words
+        self._room = round(2 * (self.setting.scenario.rate or 0) * self.setting.window.end / PS_PER_S)
+        """Requests for which memory is set aside at once: twice as many as are expected, since bursts vary."""
         self._hall = self._furnished()
+        self._hall_words = self._hall.data
         self._hall_address = int(self._hall.ctypes.data)
         self.renew()
         _announce_compilation()
@@ -131,12 +142,17 @@ class Episodes:
 
     def renew(self) -> None:
         """Gives the observations new arrays, which the next `run` fills; the old ones stay as they are."""
-        self.request, self.prefill, self.decode = (np.empty(shape, np.float32) for shape in self._shapes)
+        of_request, of_prefill, of_decode = self._shapes
+        first, second, end = self._ends
+        cells: Float32s = np.empty(end, np.float32)
+        self.request: Float32s = cells[:first].reshape(of_request)
+        self.prefill: Float32s = cells[first:second].reshape(of_prefill)
+        self.decode: Float32s = cells[second:].reshape(of_decode)
         """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
-        hall = self._hall
-        hall[W.T_REQUEST] = self.request.ctypes.data
-        hall[W.T_PREFILL] = self.prefill.ctypes.data
-        hall[W.T_DECODE] = self.decode.ctypes.data
+        hall, address = self._hall_words, int(cells.ctypes.data)
+        hall[W.T_REQUEST] = address
+        hall[W.T_PREFILL] = address + 4 * first
+        hall[W.T_DECODE] = address + 4 * second
         hall[W.T_WHOLE] = 1
 
     def refuse_bad_actions(self, which: npt.NDArray[np.bool_]) -> None:
@@ -177,6 +193,8 @@ class Episodes:
                 learns=learns,
                 constants=setting.constants,
                 log_ended=True,
+                allocate=self._allocate,
+                room=self._room,
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns)
@@ -190,7 +208,7 @@ class Episodes:
         }
         words = sum(sizes.values())
         if len(self._notes[i]) < words:
-            self._notes[i] = np.empty(words + words // 4, np.int64)
+            self._notes[i] = self._allocate(max(words + words // 2, words * self._room // max(n, 1)))
             self._noted[i] = self._notes[i].data
         desk = self.desks[i]
         desk[:] = 0
@@ -219,7 +237,7 @@ class Episodes:
                 if simulator is not None:
                     simulator.grow()
                     self.desks[i, W.W_STATE] = simulator.address
-        self._hall[W.T_WHOLE] = 0
+        self._hall_words[W.T_WHOLE] = 0
 
     def check_begun(self, i: int) -> None:
         """Refuses an episode in which the agent has nothing to decide.
@@ -253,6 +271,22 @@ class Episodes:
         """The desk of episode i as Python integers, which is quicker than NumPy's."""
         return memoryview(self.desks[i].data)
 
+    def masks(self, i: int) -> tuple[Masks, ...] | Masks:
+        """Masks of episode i, one per pool; of mixed instances the one alone.
+
+        Where no instance goes down or drains they are the same at every step, and may not be written to.
+        """
+        masks = self.prefill_mask[i].copy(), self.decode_mask[i].copy()
+        for mask in masks:
+            mask.flags.writeable = self.instances_change
+        return masks[1] if self.aggregated else masks
+
+    def observations(self) -> dict[str, Float32s]:
+        """The observations by name, with a first axis of `count`."""
+        if self.aggregated:
+            return {"mixed": self.decode, "request": self.request}
+        return {"decode": self.decode, "prefill": self.prefill, "request": self.request}
+
     @property
     def chosen(self) -> memoryview:
         """`actions` likewise."""
@@ -261,6 +295,15 @@ class Episodes:
     def missed_ids(self, i: int, count: int) -> tuple[int, ...]:
         """`missed` as Python integers; `count`: how many there are."""
         return tuple(self._noted[i][:count]) if count else ()
+
+    def all_missed_ids(self) -> Objects:
+        """(count,) `missed_ids` of every episode."""
+        found, counts = self._no_misses.copy(), self.desks[:, W.W_MISSED]
+        some = counts.nonzero()[0]
+        noted = self._noted
+        for i, count in zip(some.tolist(), counts[some].tolist(), strict=True):
+            found[i] = tuple(noted[i][:count])
+        return found
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
@@ -286,13 +329,13 @@ class Episodes:
 
     def reward_of(self, i: int) -> float:
         """The reward of the last step of episode i."""
-        if isinstance(self.reward, CountedReward):
-            return self._paid.item(i)
+        if self._counted:
+            return float(self._paid.item(i))
         return float(self.reward.of(self.outcome(i)))
 
     def rewards(self) -> npt.NDArray[np.float64]:
         """(count,) the rewards of the last steps."""
-        if isinstance(self.reward, CountedReward):
+        if self._counted:
             return self._paid.copy()
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 

@@ -79,8 +79,6 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         self._done = np.zeros(num_envs, np.bool_)
         self._all = np.ones(num_envs, np.bool_)
         self._masks: Objects | None = None
-        self._no_misses = np.empty(num_envs, np.object_)
-        self._no_misses.fill(())
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -102,7 +100,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             self._begin(i, seeds[i])
         self._run()
         self._done[chosen] = False
-        return self._observation(), self._info(chosen)
+        return self._episodes.observations(), self._info(chosen)
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:
         if seed is None:
@@ -164,7 +162,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         if done.any():
             infos = self._end(done)
         self._done = done if self.autoreset_mode is not AutoresetMode.SAME_STEP else np.zeros(self.num_envs, np.bool_)
-        return self._observation(), rewards, done, np.zeros(self.num_envs, np.bool_), infos | self._info(self._all)
+        return episodes.observations(), rewards, done, np.zeros(self.num_envs, np.bool_), infos | self._info(self._all)
 
     def _end(self, done: Bools) -> Info:
         """Ends episodes; in mode SameStep others begin. Returns what the infos say of the ends."""
@@ -173,7 +171,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         for i in map(int, np.flatnonzero(done)):
             outcome = {"outcome": self._episodes.totals(i)}
             if same:
-                final = {key: value[i].copy() for key, value in self._observation().items()}
+                final = {key: value[i].copy() for key, value in self._episodes.observations().items()}
                 infos = self._add_info(infos, {"final_obs": final, "final_info": self._single_info(i) | outcome}, i)
                 self._begin(i, None)
             else:
@@ -211,12 +209,6 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             self._episodes.check_begun(i)
             self._begun[i] = True
 
-    def _observation(self) -> Observation:
-        episodes = self._episodes
-        if episodes.aggregated:
-            return {"mixed": episodes.decode, "request": episodes.request}
-        return {"decode": episodes.decode, "prefill": episodes.prefill, "request": episodes.request}
-
     def action_masks(self) -> Bools:
         """(num_envs, P + D) or (num_envs, M) which indices of the action's parts are allowed."""
         episodes = self._episodes
@@ -226,15 +218,11 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
     def _info(self, chosen: Bools) -> Info:
         """The infos of these environments, as `SyncVectorEnv` gathers them."""
         desks, episodes = self._episodes.desks, self._episodes
-        missed, counts = self._no_misses.copy(), desks[:, W.W_MISSED]
-        some = counts.nonzero()[0]
-        for i, count in zip(some.tolist(), counts[some].tolist(), strict=True):
-            missed[i] = episodes.missed_ids(i, count)
         infos: Info = {
             "dt": desks[:, W.W_DT] / PS_PER_S,
             "now": desks[:, W.W_LAST] / PS_PER_S,
             "request": desks[:, W.W_REQUEST].copy(),
-            "missed": missed,
+            "missed": episodes.all_missed_ids(),
             "action_mask": self._action_mask(),
             "trace_seed": episodes.seeds.copy(),
         }
@@ -254,23 +242,17 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             "now": float(desk[W.W_LAST] / PS_PER_S),
             "request": int(desk[W.W_REQUEST]),
             "missed": episodes.missed_ids(i, int(desk[W.W_MISSED])),
-            "action_mask": self._action_mask()[i],
+            "action_mask": episodes.masks(i),
             "trace_seed": int(episodes.seeds[i]),
         }
 
     def _action_mask(self) -> npt.NDArray[Any]:
-        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M).
-
-        Where no instance goes down or drains they are the same at every step, and may not be written to.
-        """
+        """Per environment a tuple of one array per pool; of mixed instances (num_envs, M)."""
         episodes = self._episodes
         if episodes.aggregated:
             return episodes.decode_mask.copy()
         if self._masks is None or episodes.instances_change:
             self._masks = np.empty(self.num_envs, np.object_)
             for i in range(self.num_envs):
-                pair = episodes.prefill_mask[i].copy(), episodes.decode_mask[i].copy()
-                for mask in pair:
-                    mask.flags.writeable = episodes.instances_change
-                self._masks[i] = pair
+                self._masks[i] = episodes.masks(i)
         return self._masks.copy()

@@ -12,7 +12,8 @@ from ..cluster import MAX_TIME_PS, Cluster, EngineSpec
 from ..records import RECORD
 from . import engine_entries as core
 from . import layout as L
-from .state import Tables, Words, grown, new_block
+from .arena import Words
+from .state import Tables, grown, new_block
 
 Role = Literal["prefill", "decode", "mixed"]
 Kind = Literal["joined", "prefill_done", "reserved", "first_token", "finished", "preempted", "aborted"]

@@ -18,9 +18,10 @@ from ..router_constants import RouterConstants
 from ..trace import Trace
 from . import entries
 from . import layout as L
+from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
 from .loop import DECIDE, GROW
-from .state import LEARNS, Tables, Words, grown, load_trace, new_block
+from .state import LEARNS, Tables, grown, load_trace, new_block
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -65,6 +66,8 @@ class Simulator:
         constants: the router's constants for compiled policies (`RouterConstants`), or None.
         log_decisions: whether `decisions` is kept.
         log_ended: whether `ended_requests` is kept.
+        allocate: gives the memory.
+        room: requests for which memory is set aside at once, for a simulator that will begin again with more.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -81,6 +84,8 @@ class Simulator:
         constants: RouterConstants | None = None,
         log_decisions: bool = False,
         log_ended: bool = False,
+        allocate: Allocate = aligned_words,
+        room: int = 0,
     ) -> None:
         if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
@@ -92,7 +97,8 @@ class Simulator:
         self.records: npt.NDArray[Any] = np.zeros(0, RECORD)
         """One row per request (dtype RECORD), valid for those that have ended."""
         self._tables = Tables.of(cluster)
-        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY)
+        self._allocate = allocate
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate)
         self._parameters = np.zeros(1)
         if constants is not None:
             groups, block_size = int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size
@@ -101,6 +107,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
+        self._rows = self._new_rows(room)
         self.begin(trace, predicted=predicted, learns=learns)
 
     def begin(self, trace: Trace, *, predicted: npt.NDArray[np.int32] | None = None, learns: str = "") -> None:
@@ -129,17 +136,25 @@ class Simulator:
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
         load_trace(self._block, trace, predicted, learns)
-        self.records = _cleared(self.records, len(trace))
+        of_records, of_decisions, of_ended = self._rows
+        self.records = of_records.cleared(len(trace))
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:
             cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
-            self._decisions = _cleared(self._decisions, room)
+            self._decisions = of_decisions.cleared(room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
         if self._ended is not None:
-            self._ended = _cleared(self._ended, len(trace))
+            self._ended = of_ended.cleared(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
+
+    def _new_rows(self, room: int = 0) -> tuple[Rows, Rows, Rows]:
+        """Memory of records, decisions and ended requests."""
+        of_records, of_decisions, of_ended = (
+            Rows(dtype, self._allocate, room) for dtype in (RECORD, DECISION, np.int64)
+        )
+        return of_records, of_decisions, of_ended
 
     @property
     def address(self) -> int:
@@ -199,7 +214,7 @@ class Simulator:
         Raises:
             MemoryError: more requests in flight than the core can number.
         """
-        self._block = grown(self._block)
+        self._block = grown(self._block, self._allocate)
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -290,6 +305,8 @@ class Simulator:
         twin.__dict__.update(self.__dict__)
         twin._block = new_block(self.cluster, self._tables, int(self._block[L.H_CAPACITY]))
         entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
+        twin._allocate = aligned_words
+        twin._rows = twin._new_rows()
         twin.records = self.records.copy()
         twin._block[L.H_RECORDS] = twin.records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
@@ -312,17 +329,6 @@ def believed(constants: RouterConstants, groups: int, block_size: int) -> tuple[
         block_size: tokens per KV block.
     """
     return packed(constants, groups), np.ascontiguousarray(about_instances(constants, block_size).T)
-
-
-def _cleared(rows: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Zeroed rows in the memory of former ones if they are enough, else in new memory with room to spare."""
-    room = rows if rows.base is None else rows.base
-    if len(room) < count:
-        room = np.zeros(count + (count // 4 if len(room) else 0), rows.dtype)
-        return room[:count]
-    cleared = room[:count]
-    cleared.view(np.int64).fill(0)
-    return cleared
 
 
 def _checked(predicted: npt.ArrayLike, requests: int) -> npt.NDArray[np.int32]:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from ..cluster import Cluster, EngineSpec
 from ..trace import Trace
 from . import layout as L
-
-Words = npt.NDArray[np.int64]
+from .arena import Allocate, Words, aligned_words
 
 LEARNS = {
     "": L.LEARN_NONE,
@@ -23,13 +22,6 @@ LEARNS = {
 """Predictors that learn in the run, by the name that `Predictor.learns` gives."""
 
 _ACTIONS = {"kill": 0, "drain": 1, "return": 2}
-
-
-def aligned_words(count: int) -> Words:
-    """A zeroed block of int64 words that starts at a cache line."""
-    raw = np.zeros(count + L.LANES, np.int64)
-    skip = (-raw.ctypes.data % 64) // 8
-    return raw[skip : skip + count]
 
 
 def _padded(count: int) -> int:
@@ -87,7 +79,7 @@ def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
     row[L.P_BATCH] = batch_address
 
 
-def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
+def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words) -> Words:
     """An empty cluster at time 0, with room for `capacity` requests in flight and no trace."""
     prefills, decodes = len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)
     engines = cluster.instances
@@ -115,7 +107,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int) -> Words:
     for field, size in sizes.items():
         offsets[field] = at
         at += _padded(size)
-    block = aligned_words(at + capacity * L.SLOT_WORDS)
+    block = allocate(at + capacity * L.SLOT_WORDS)
     block[list(offsets)] = list(offsets.values())
     header = {
         L.H_O_SLOTS: at,
@@ -206,7 +198,7 @@ def load_trace(block: Words, trace: Trace, predicted: npt.NDArray[np.int32] | No
         block[L.H_VISIBLE] = first // int(block[L.H_POLL]) * int(block[L.H_POLL])
 
 
-def grown(block: Words) -> Words:
+def grown(block: Words, allocate: Allocate = aligned_words) -> Words:
     """A copy of the block with twice the slots.
 
     Raises:
@@ -215,7 +207,7 @@ def grown(block: Words) -> Words:
     capacity = 2 * int(block[L.H_CAPACITY])
     if capacity > L.KEY_MASK:
         raise MemoryError(f"more than {L.KEY_MASK:,} requests in flight; is the cluster far beyond saturation?")
-    bigger = aligned_words(int(block[L.H_O_SLOTS]) + capacity * L.SLOT_WORDS)
+    bigger = allocate(int(block[L.H_O_SLOTS]) + capacity * L.SLOT_WORDS)
     bigger[: len(block)] = block
     bigger[L.H_CAPACITY] = capacity
     bigger[L.H_WORDS] = len(bigger)
