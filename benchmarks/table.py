@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from .goals import GOALS, keeps
 from .measurement import Result
@@ -12,7 +13,7 @@ from .report import Report
 LOAD = {"requests": ",.0f", "rate": "g", "goodput": ".3f", "in_flight": ".1f", "core_share": ".2f"}
 """What is shown of the load, and how."""
 
-KEPT, MISSED = "[green]✓[/]", "[red]✗[/]"
+KEPT, MISSED = ("✓", "green"), ("✗", "red")
 
 
 def results_table(report: Report) -> Table:
@@ -23,13 +24,17 @@ def results_table(report: Report) -> Table:
         # "1.9 M/s": what is counted is said by the name, and the table stays within 80 columns.
         unit = "/s" if result.unit.endswith("/s") else result.unit
         value = f"{short(result.value)} {unit}".replace(" /", "/")
-        cells = [result.name, value, spread(result)]
+        cells: list[str | Text] = [result.name, value, spread(result)]
         goal = GOALS.get(result.name)
         if compared:
             cells.append("" if result.baseline is None else short(result.baseline))
             cells.append("" if result.gain is None else f"×{result.gain:.2f}")
         elif goal:
-            cells += ["" if b is None else f"{short(b)} {KEPT if keeps(result, b) else MISSED}" for b in goal]
+            for bound in goal:
+                kept = bound is not None and keeps(result, bound)
+                cells.append(
+                    "" if bound is None else Text.assemble(f"{short(bound)} ", KEPT if kept else MISSED)
+                )
         table.add_row(*cells)
     return table
 

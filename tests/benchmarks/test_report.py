@@ -121,3 +121,10 @@ def test_a_single_repeat_has_no_spread() -> None:
 def test_the_machine_fits_a_line() -> None:
     line = str(Machine.this())
     assert "Python" in line and "Numba" in line and "\n" not in line
+
+
+def test_a_goal_is_marked_with_a_sign_and_no_markup() -> None:
+    console = Console(highlight=False, markup=False, width=80)
+    with console.capture() as shown:
+        console.print(results_table(report(Result.of("clone/300", "µs", [1.0]))))
+    assert "5 ✓" in shown.get() and "0.7 ✗" in shown.get() and "[" not in shown.get()
