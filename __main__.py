@@ -130,6 +130,8 @@ def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | RuntimeError | OSError):
         return text or type(error).__name__
+    if isinstance(error, ImportError):
+        return f"a library cannot be loaded ({text}); install disaggroute again, or free memory"
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"this should not happen ({named}); please report it with what `disaggroute --debug …` shows"
 

@@ -105,4 +105,7 @@ def library() -> Any:
         raise ValueError(
             "the library cma is not installed, and tuning needs it; `pip install 'disaggroute[train]'`, or cma alone"
         ) from None
+    except Exception as error:  # Whatever goes wrong in it when it is imported.
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the library cma cannot be loaded ({said}); install it anew") from error
     return cma

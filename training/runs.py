@@ -277,7 +277,8 @@ class ResultsFolder:
         for path in paths:
             if path.exists():
                 try:
-                    table = pq.read_table(path.open("rb"))
+                    with path.open("rb") as file:
+                        table = pq.read_table(file)
                     whole = table if whole is None else pa.concat_tables([whole, table], promote_options="default")
                 except (pa.ArrowException, OSError):
                     raise ValueError(f"{path} holds no readable records; delete it and start again") from None

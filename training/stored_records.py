@@ -51,7 +51,8 @@ def read_records(path: Path) -> StoredRecords:
     columns = {name: f"{name}_ps" if name in TIMES else name for name in RECORD.names or ()}
     others = ("family", "slo", "prompt", "output", "ttft_target_ps", "tpot_target_ps", "decided_ps", "met", "measured")
     try:
-        table = pq.read_table(path, columns=[*columns.values(), *others])
+        with path.open("rb") as file:  # By itself Arrow opens no path that is not Unicode text.
+            table = pq.read_table(file, columns=[*columns.values(), *others])
         records = np.zeros(table.num_rows, RECORD)
         for name, column in columns.items():
             records[name] = _places(table, column, STATUS) if name == "status" else _numbers(table, column)

@@ -136,7 +136,10 @@ def search(
                     compiled = True
                 generation = _run(plan, number, asked, folder.key, pool)
                 log.write(generation)
-            elif not np.allclose(generation.places, asked, rtol=0, atol=1e-9):
+            elif not (
+                np.shape(generation.places) == np.shape(asked)
+                and np.allclose(generation.places, asked, rtol=0, atol=1e-9)
+            ):
                 raise ValueError(
                     f"{folder.path} holds other candidates in generation {number + 1} than the optimiser asks for; "
                     "name another folder"

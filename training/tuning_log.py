@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from .runs import RESULTS_SCHEMA, ResultsFolder, write_atomically
 
@@ -42,6 +42,15 @@ class Generation(BaseModel):
     default: tuple[float, ...]
     places: tuple[tuple[tuple[float, ...], ...], ...]
     goodput: tuple[tuple[tuple[float, ...], ...], ...]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Generation:
+        traces = len(self.seeds)
+        shapes = [len(points) for points in self.places], [len(values) for values in self.goodput]
+        rows = [self.default, *(row for values in self.goodput for row in values)]
+        if traces == 0 or shapes[0] != shapes[1] or any(len(row) != traces for row in rows):
+            raise ValueError("the goodputs are not those of the places on the traces")
+        return self
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -59,6 +61,17 @@ def test_nothing_is_printed_before_bad_options_of_an_inspection_are_refused(tmp_
     (tmp_path / "t.csv").write_text(HEADER + ROWS)
     out, err = run("trace", "inspect", str(tmp_path / "t.csv"), "--targets", "hard", code=2)
     assert out == "" and "target_kind is 'hard'" in err
+
+
+def test_a_results_folder_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = str(tmp_path / "r\udcff")
+    quick = ("--rate", "5", "--duration", "5", "--warmup", "1", "--seeds", "1", "--workers", "1")
+    program = [sys.executable, "-m", "disaggroute"]
+    evaluation = [*program, "evaluate", "chat", *quick, "--policies", "round-robin", "--out", folder]
+    for command, made in ((evaluation, "report.html"), ([*program, "timeline", folder], "timelines")):
+        done = subprocess.run(command, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (Path(folder) / made).exists()
 
 
 def test_what_cannot_be_printed_in_a_file_name_is_replaced(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,14 @@ def test_after_convergence_it_begins_anew_and_remembers_where_it_was() -> None:
     means = led(near(0.3), np.full(2, 0.5), 500).means
     assert len(means) > 1
     assert means[0] == pytest.approx([0.3, 0.3], abs=1e-6)
+
+
+def test_a_broken_library_is_named_with_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cma.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cma", raising=False)
+    with pytest.raises(ValueError, match=r"the library cma cannot be loaded \(ZeroDivisionError: .*; install it anew"):
+        Optimiser(np.full(2, 0.5), 6, (0,))
 
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

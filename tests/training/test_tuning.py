@@ -151,6 +151,9 @@ def test_a_folder_of_another_configuration_is_refused(found: Search, changes: di
         (lambda text: text[:-9], "00001.json is not a readable generation; delete it and start again"),
         (lambda text: text.replace('"number": 1', '"number": 2'), "00001.json belongs to another tuning run"),
         (lambda text: with_other_places(text), "holds other candidates in generation 2 than the optimiser asks for"),
+        (lambda text: with_fewer(text, "places", "goodput"), "holds other candidates in generation 2 than the"),
+        (lambda text: with_fewer(text, "goodput"), "00001.json is not a readable generation; delete it"),
+        (lambda text: with_fewer(text, "seeds"), "00001.json is not a readable generation; delete it"),
     ],
 )
 def test_a_damaged_log_is_answered_by_a_sentence(tmp_path: Path, change: Any, sentence: str) -> None:
@@ -165,6 +168,13 @@ def test_a_damaged_log_is_answered_by_a_sentence(tmp_path: Path, change: Any, se
 def with_other_places(text: str) -> str:
     data = json.loads(text)
     data["places"][0][0][0] += 0.01
+    return json.dumps(data)
+
+
+def with_fewer(text: str, *names: str) -> str:
+    data = json.loads(text)
+    for name in names:
+        data[name].pop()
     return json.dumps(data)
 
 
