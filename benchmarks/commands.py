@@ -188,7 +188,7 @@ def train(
     steps: Annotated[int, typer.Option(help="Steps of each environment in a rollout.")] = 256,
     batch: Annotated[int, typer.Option(help="Steps in a minibatch.")] = 4_096,
     epochs: Annotated[int, typer.Option(help="How often an update goes over its rollout.")] = 4,
-    threads: Annotated[int, typer.Option(help="Threads that torch may use.")] = 2,
+    threads: Annotated[int, typer.Option(help="Threads that torch may use.")] = 1,
     updates: Annotated[int, typer.Option(help="Updates per repeat.")] = 2,
     duration_s: Duration = None,
     repeats: Repeats = 5,

@@ -18,7 +18,7 @@ STEPS = 256
 BATCH = 4_096
 EPOCHS = 4
 LAYERS = (64, 64)
-THREADS = 2
+THREADS = 1
 
 
 def missing() -> str | None:

@@ -100,7 +100,7 @@ def test_training_is_measured_with_the_settings_of_its_options(stands_in: dict[s
     assert result["command"] == "disaggroute bench train --envs 8 --batch 512 --duration-s 30.0"
     stated = {key: stands_in["training"][key] for key in ("envs", "steps", "batch", "epochs", "threads", "overrides")}
     assert stated == {
-        "envs": 8, "steps": 256, "batch": 512, "epochs": 4, "threads": 2, "overrides": {"duration_s": 30.0}
+        "envs": 8, "steps": 256, "batch": 512, "epochs": 4, "threads": 1, "overrides": {"duration_s": 30.0}
     }
 
 
