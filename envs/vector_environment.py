@@ -161,7 +161,8 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         infos: Info = {}
         if done.any():
             infos = self._end(done)
-        self._done = done if self.autoreset_mode is not AutoresetMode.SAME_STEP else np.zeros(self.num_envs, np.bool_)
+        kept = self.autoreset_mode is not AutoresetMode.SAME_STEP
+        self._done = done.copy() if kept else np.zeros(self.num_envs, np.bool_)
         return episodes.observations(), rewards, done, np.zeros(self.num_envs, np.bool_), infos | self._info(self._all)
 
     def _end(self, done: Bools) -> Info:
