@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from . import __version__
+from .envs.error_text import error_text
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 """Exit codes."""
@@ -132,8 +133,7 @@ def _sentence(error: Exception) -> str:
         return text or type(error).__name__
     if isinstance(error, ImportError):
         return f"a library cannot be loaded ({text}); install disaggroute again, or free memory"
-    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"this should not happen ({named}); please report it with what `disaggroute --debug …` shows"
+    return f"this should not happen ({error_text(error)}); please report it with what `disaggroute --debug …` shows"
 
 
 def _usage(error: Any) -> str:

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .error_text import error_text
 from .yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def _brought(kind: str) -> tuple[dict[str, list[Traversable]], list[str]]:
             for name in sorted(_files(folder)):
                 found.setdefault(name, []).append(folder / f"{name}.yaml")
         except Exception as error:  # Whatever another package does when it is imported.
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            complaints.append(f"the package {point.value} of the entry point {point.name!r} cannot be read ({said})")
+            sentence = f"the package {point.value} of the entry point {point.name!r} cannot be read"
+            complaints.append(f"{sentence} ({error_text(error)})")
     return found, complaints
 
 

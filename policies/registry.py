@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from ..envs import catalog
+from ..envs.error_text import error_text
 from . import policy_file
 from .policy import Origin, Policy
 from .policy_text import PolicyText
@@ -102,9 +103,18 @@ def make(name: str, **params: Any) -> Policy:
     """The policy of this name with these parameters.
 
     Raises:
-        ValueError: an unknown name, an unknown parameter, or a value out of range.
+        ValueError: an unknown name, an unknown parameter, a value out of range, or a class of another package that
+            cannot be made.
     """
-    return policy_class(name)(**params)
+    maker = policy_class(name)
+    try:
+        policy = maker(**params)
+        hash(policy.hash)  # One that cannot be told from others is of no use.
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"policy {name!r} cannot be made from {_home(maker)} ({error_text(error)})") from error
+    return policy
 
 
 def parse(text: str) -> Policy:
@@ -168,12 +178,15 @@ def _loaded(point: EntryPoint, *others: EntryPoint) -> type[Policy]:
     try:
         found = point.load()
     except Exception as error:  # Whatever another package does when it is imported.
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({said})") from error
+        raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({error_text(error)})") from error
     if not (isinstance(found, type) and issubclass(found, Policy) and found.name == point.name):
         raise ValueError(f"policy {point.name!r}: {point.value} is no Policy class with that name")
     _classes[point.name] = found
     return found
+
+
+def _home(maker: type[Policy]) -> str:
+    return f"{maker.__module__}:{maker.__qualname__}"
 
 
 def _allowed(field: dict[str, Any]) -> str:

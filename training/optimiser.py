@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..envs.error_text import error_text
+
 Floats = npt.NDArray[np.float64]
 
 FIRST_STEP = 0.25
@@ -106,6 +108,5 @@ def library() -> Any:
             "the library cma is not installed, and tuning needs it; `pip install 'disaggroute[train]'`, or cma alone"
         ) from None
     except Exception as error:  # Whatever goes wrong in it when it is imported.
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"the library cma cannot be loaded ({said}); install it anew") from error
+        raise ValueError(f"the library cma cannot be loaded ({error_text(error)}); install it anew") from error
     return cma

@@ -211,7 +211,7 @@ class Plan:
 def _can_be_tuned(name: str) -> bool:
     try:
         return bool(registry.policy_class(name).search_space(2, 4))
-    except ValueError:  # of another package, and broken
+    except Exception:  # of another package, and broken
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
+
+from ..envs.error_text import error_text
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -103,13 +106,25 @@ class Workers:
                 initializer=_start_worker,
             )
         try:
-            for future in as_completed([self._pool.submit(function, task) for task in tasks]):
+            for future in as_completed([self._pool.submit(_call, function, task) for task in tasks]):
                 yield future.result()
         except BrokenProcessPool:
             raise RuntimeError(
                 "a worker process died (out of memory?); fewer workers may help, and the same command goes on from "
                 "what is finished"
             ) from None
+
+
+def _call(function: Callable[[Task], Result], task: Task) -> Result:
+    """The function's result; an error that could not travel to the parent is told in words."""
+    try:
+        return function(task)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(error_text(error)) from error
+        raise
 
 
 def _start_worker() -> None:

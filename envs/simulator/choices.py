@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..admission import Admission, Router
 from ..cluster import PS_PER_S
+from ..error_text import error_text
 from ..trace import SLO_CLASSES
 from .simulator import Simulator
 
@@ -36,13 +37,26 @@ def route_pending(simulator: Simulator, policy: Router, admission: Admission) ->
     try:
         choice: Any = getattr(policy, "choose", policy.route)(admission)
     except Exception as error:
-        said = " ".join(str(error).split())
-        problem = f"it raised {type(error).__name__}" + (f": {said}" if said else "")
-        raise PolicyError(_sentence(policy, admission, problem)) from error
+        raise PolicyError(_sentence(policy, admission, f"it raised {error_text(error)}")) from error
     try:
         simulator.send(*_checked(choice))
     except ValueError as error:
         raise PolicyError(_sentence(policy, admission, f"it chose {choice!r}: {error}")) from error
+
+
+def reset_policy(policy: Router, seed: int) -> None:
+    """Lets a policy forget the last run.
+
+    Raises:
+        ValueError: the policy refuses the seed.
+        PolicyError: it raised another exception, which is the cause of this one.
+    """
+    try:
+        policy.reset(seed)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise PolicyError(f"policy {_name(policy)}, reset with seed {seed}: it raised {error_text(error)}") from error
 
 
 def _checked(choice: Any) -> tuple[Any, ...]:
@@ -56,7 +70,6 @@ def _checked(choice: Any) -> tuple[Any, ...]:
 
 
 def _sentence(policy: Router, admission: Admission, problem: str) -> str:
-    name = str(policy) if isinstance(getattr(policy, "name", None), str) else type(policy).__name__
     request = (
         f"request {admission.index} ({admission.prompt} prompt tokens, {admission.predicted} predicted, "
         f"{SLO_CLASSES[admission.slo]}, {admission.now / PS_PER_S:.3f} s)"
@@ -64,7 +77,11 @@ def _sentence(policy: Router, admission: Admission, problem: str) -> str:
     pools = f"{'mixed' if admission.aggregated else 'decode'} instances have in flight: {_counts(admission.decode)}"
     if not admission.aggregated:
         pools = f"prefill instances have queued: {_counts(admission.prefill)}; {pools}"
-    return f"policy {name}, {request}: {problem}; {pools}"
+    return f"policy {_name(policy)}, {request}: {problem}; {pools}"
+
+
+def _name(policy: Router) -> str:
+    return str(policy) if isinstance(getattr(policy, "name", None), str) else type(policy).__name__
 
 
 def _counts(view: npt.NDArray[np.int64]) -> str:

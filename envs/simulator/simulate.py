@@ -15,7 +15,7 @@ from ..router_constants import RouterConstants
 from ..time_limits import last_time
 from ..trace import Trace
 from . import entries
-from .choices import route_pending
+from .choices import reset_policy, route_pending
 from .simulator import FOREVER, Simulator, resolve_predictor
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def simulate(
     until = last_time(cluster, trace.arrival)
     pairs = None if assignment is None else check_assignment(assignment, trace, cluster)
     if policy is not None:
-        policy.reset(seed)
+        reset_policy(policy, seed)
     if observe:
         seen = _run_observed(simulator, policy, pairs, until)
         _check_ended(simulator, until)

@@ -231,6 +231,35 @@ def test_an_installed_package_brings_a_policy_by_an_entry_point(
     assert make("elsewhere", decode=1).params == {"decode": 1}
 
 
+class Unmakable(Fixed):
+    """Wants an argument that nobody gives."""
+
+    name = "unmakable"
+
+    def __init__(self, wanted: int) -> None:
+        """Takes it."""
+
+
+class Unhashable(Fixed):
+    """Forgets its parameters."""
+
+    name = "unhashable"
+
+    def __init__(self) -> None:
+        """Takes none."""
+
+
+@pytest.mark.parametrize(("maker", "said"), [(Unmakable, "TypeError: "), (Unhashable, "AttributeError: ")])
+def test_a_class_that_cannot_be_made_is_named(
+    clean: None, monkeypatch: pytest.MonkeyPatch, maker: type[Policy], said: str
+) -> None:
+    bring(monkeypatch, maker.name, f"{__name__}:{maker.__name__}")
+    with pytest.raises(ValueError) as error:
+        parse(maker.name)
+    home = f"{__name__}:{maker.__name__}"
+    assert str(error.value).startswith(f"policy '{maker.name}' cannot be made from {home} ({said}")
+
+
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [

@@ -43,6 +43,20 @@ def test_the_error_of_a_task_reaches_the_caller_and_ends_the_workers() -> None:
         list(workers.run(int, ["1", "x", "2"]))
 
 
+UNTOLD = """
+class Unlucky(Exception):
+    def __init__(self, one, two):
+        super().__init__(one)
+
+raise Unlucky("bad", "luck")
+"""
+
+
+def test_an_error_that_cannot_travel_is_told_in_words() -> None:
+    with pytest.raises(RuntimeError, match="Unlucky: bad"), Workers(2) as workers:
+        list(workers.run(exec, [UNTOLD, UNTOLD]))
+
+
 def test_a_worker_that_dies_is_reported_in_one_sentence() -> None:
     with pytest.raises(RuntimeError, match="a worker process died"), Workers(2) as workers:
         list(workers.run(os._exit, [3, 3]))

@@ -135,3 +135,23 @@ def test_a_choice_may_come_with_its_probability() -> None:
 def test_the_error_comes_through_from_a_worker_process() -> None:
     error = PolicyError("policy x, request 1: it chose None")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+class Forgetful(Misled):
+    """Cannot forget."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(lambda _: None)
+        self.error = error
+
+    def reset(self, seed: int) -> None:
+        """Fails."""
+        raise self.error
+
+
+def test_a_policy_that_cannot_be_reset_is_named() -> None:
+    with pytest.raises(PolicyError) as error:
+        simulate(scenes.trace(), scenes.cluster(), policy=Forgetful(KeyError("x")), predictor="oracle", seed=3)
+    assert str(error.value) == "policy Forgetful, reset with seed 3: it raised KeyError: 'x'"
+    with pytest.raises(ValueError, match="seed is 3; mine are even"):
+        simulate(scenes.trace(), scenes.cluster(), policy=Forgetful(ValueError("seed is 3; mine are even")), seed=3)
