@@ -40,7 +40,8 @@ class EnvironmentConfig(Scenario):
     def load(cls, config: str | Path | Mapping[str, Any] | BaseModel = DEFAULT, **overrides: Any) -> EnvironmentConfig:
         """A configuration by name, from a YAML file or as a mapping, with some fields replaced.
 
-        A `cluster` given replaces the configuration's `topology`, and the other way round.
+        A `cluster` given replaces the configuration's `topology`, and the other way round; so does a `profile` its
+        `cluster`, whose engines are others.
 
         Args:
             config: name, path, mapping or model.
@@ -58,8 +59,8 @@ class EnvironmentConfig(Scenario):
             base, label = catalog.read(KIND, config), str(config)
         else:
             raise ValueError(f"config is {config!r}; it must be a name, a path, a mapping or a model")
-        for given, other in (("cluster", "topology"), ("topology", "cluster")):
-            if overrides.get(given) is not None:
+        for given, other in (("cluster", "topology"), ("topology", "cluster"), ("profile", "cluster")):
+            if overrides.get(given) is not None and overrides.get(other) is None:
                 base.pop(other, None)
         return catalog.validate(cls, base | {key: _plain(value) for key, value in overrides.items()}, label)
 

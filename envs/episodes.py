@@ -25,7 +25,7 @@ from .simulator.arena import Arena, aligned_words
 from .simulator.compile import cache_folder
 from .simulator.deadlines import NOTE_WORDS
 from .simulator.lanes import WIDTH
-from .simulator.loop import DECIDE, FINISHED
+from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
 
 Float32s = npt.NDArray[np.float32]
@@ -252,10 +252,6 @@ class Episodes:
                 f"{window.start / PS_PER_S:g} s and {window.end / PS_PER_S:g} s; raise the rate or the duration"
             )
 
-    def finished(self, i: int) -> bool:
-        """Whether episode i has ended."""
-        return bool(self.desks[i, W.W_STATUS] == FINISHED)
-
     def simulator(self, i: int) -> Simulator:
         """The simulator of episode i.
 
@@ -340,7 +336,7 @@ class Episodes:
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:
-        """Of episode i up to now: requests that ended or missed, how many missed, goodput of those that ended."""
+        """Of episode i up to now: requests that ended, how many certainly missed, goodput of those that ended."""
         desk = self.desks[i]
         ended, met = int(desk[W.W_SUM_ENDED]), int(desk[W.W_SUM_MET])
         return {

@@ -128,6 +128,9 @@ ABOUT = (*(feature.name for feature in PROFILE[:-1]), "block_size")
 
 ROLE_PREFILL, ROLE_MIXED, ROLE_DECODE = -1.0, 0.0, 1.0
 
+LEAST_TARGET = 1e-12
+"""What a target of 0 counts as in ratios, s: 1 ps, the least that a trace can hold beside it."""
+
 
 # The formulas, in units; every argument and result is float64 (or a column of them).
 
@@ -155,7 +158,8 @@ def prefill_ledger(view: Columns, prompt: Number, ttft: Number, about: Columns) 
     """The columns of the prefill ledger; `view` as PREFILL_VIEW, `about` as ABOUT."""
     work = view[1] * about[_TAU_PREFILL]
     own = own_prefill(prompt, about[_BASE_PREFILL], about[_PER_TOKEN], about[_PER_TOKEN_SQ])
-    return view[0], view[2], view[1] / about[_CAPACITY], work, own, (work + own) / ttft
+    ratio = (work + own) / np.maximum(ttft, LEAST_TARGET)
+    return view[0], view[2], view[1] / about[_CAPACITY], work, own, ratio
 
 
 def decode_ledger(
@@ -172,7 +176,8 @@ def decode_ledger(
     pressure = (view[2] + (prompt + predicted)) / capacity
     committed, remaining = view[3] * about[_TAU_DECODE], view[4] * about[_TAU_DECODE]
     ratios = (view[2] / capacity, view[5] / capacity, pressure)
-    return (view[0], view[1], view[6], *ratios, committed, remaining, step, step / tpot)
+    ratio = step / np.maximum(tpot, LEAST_TARGET)
+    return (view[0], view[1], view[6], *ratios, committed, remaining, step, ratio)
 
 
 def polled(used: Number, running: Number, waiting: Number, age: Number, about: Columns) -> tuple[Number, ...]:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ..envs.vector_environment import DisaggRouteVectorEnv
 from ..envs.wrappers import VectorDiscreteActions
+from .seeds import refuse_held_out
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -66,8 +67,13 @@ class Sb3VecEnv(VecEnv):
         )
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seeds the next reset: environment i begins with trace seed + i; None: with one of the tuning seeds, drawn."""
+        """Seeds the next reset: environment i begins with trace seed + i; None: with one of the tuning seeds, drawn.
+
+        Raises:
+            ValueError: a trace would be one that is held out for claims.
+        """
         self._seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        refuse_held_out([each for each in self._seeds if each is not None], "an agent of Stable-Baselines3")
         return self._seeds
 
     def reset(self) -> VecEnvObs:

@@ -53,3 +53,10 @@ def test_a_cluster_takes_the_place_of_a_topology_and_the_other_way_round(base: o
 def test_a_field_that_is_given_as_none_is_as_if_it_were_not_decided() -> None:
     assert EnvironmentConfig.load("chat", topology=None, cluster=None) == EnvironmentConfig.load("chat", topology=None)
     assert EnvironmentConfig.load("chat", topology=None).topology is None
+
+
+def test_a_profile_takes_the_place_of_a_cluster_unless_one_is_given() -> None:
+    other = EnvironmentConfig.load("mixed-bursty", profile="h100-qwen3-8b", rate=20)
+    assert other.cluster is None and other.profile == "h100-qwen3-8b"
+    both = EnvironmentConfig.load("mixed-bursty", profile="h100-qwen3-8b", cluster="2p6d-a40", rate=20)
+    assert (both.cluster, both.profile) == ("2p6d-a40", "h100-qwen3-8b")

@@ -11,6 +11,7 @@ import pytest
 
 from disaggroute.envs import features, spaces
 from disaggroute.envs.admission import Admission
+from disaggroute.envs.cluster import Cluster
 from disaggroute.envs.environment import DisaggRouteEnv
 from disaggroute.envs.feature_arrays import FeatureArrays, Moments
 from disaggroute.envs.features import Feature
@@ -18,7 +19,8 @@ from disaggroute.envs.setting import Setting
 from disaggroute.envs.simulator import simulate
 from disaggroute.policies import make
 
-from .environments import ARGUMENTS, SHORT, rollout
+from ..differential.scenarios import engine, requests
+from .environments import ARGUMENTS, SHORT, environment_of, rollout
 
 Observation = dict[str, npt.NDArray[np.float32]]
 
@@ -113,6 +115,17 @@ def test_the_spaces_have_a_row_for_every_instance_or_as_many_as_were_asked_for(t
         prefills, decodes = (2, 3) if pad_to is None else (4, 5)
         assert shapes == {"request": (6,), "prefill": (prefills, 22), "decode": (decodes, 26)}
         assert env.action_space == gym.spaces.MultiDiscrete([prefills, decodes])
+
+
+@pytest.mark.parametrize("cluster", [Cluster(prefill=(engine(),), decode=(engine(),)), Cluster(mixed=(engine(),) * 2)])
+def test_targets_of_0_give_large_numbers_that_lie_in_the_space(cluster: Cluster) -> None:
+    trace = requests(*((10 * k, 10, 3) for k in range(4)))
+    trace.ttft_target[:2] = trace.tpot_target[1:3] = 0
+    env = environment_of(trace, cluster)
+    observation, _ = env.reset(seed=0)
+    assert observation in env.observation_space
+    for step in rollout(env):
+        assert step.observation in env.observation_space
 
 
 def test_bounds_are_those_of_the_columns() -> None:

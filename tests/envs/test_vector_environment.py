@@ -285,3 +285,18 @@ def test_a_single_environment_of_the_same_seed_tells_the_same() -> None:
         observations, rewards_, *_ = vector.step(np.zeros((2, 2), np.int64))
         observation, reward, terminated, _, _ = single.step((0, 0))
         assert rewards_[1] == reward
+
+
+def test_the_marks_of_the_end_are_the_users_own_and_serve_as_a_reset_mask() -> None:
+    env = DisaggRouteVectorEnv(3, autoreset_mode="Disabled", **SHORT)
+    env.reset(seed=0)
+    actions = np.zeros((3, 2), np.int64)
+    for _ in range(10_000):
+        _, _, ended, _, _ = env.step(actions)
+        if ended.any():
+            break
+    before = ended.copy()
+    _, infos = env.reset(options={"reset_mask": ended})
+    assert before.any() and np.array_equal(ended, before)
+    assert np.array_equal(infos["_request"], before) and (infos["request"][before] >= 0).all()
+    env.step(actions)

@@ -129,6 +129,14 @@ def test_without_a_seed_it_draws_tuning_seeds() -> None:
     assert all(0 <= info["trace_seed"] < 10_000 for info in env.reset_infos)
 
 
+def test_held_out_seeds_are_refused() -> None:
+    env = made(duration_s=20.0)
+    with pytest.raises(ValueError, match=r"seed 30000 is held out for claims .* Stable-Baselines3 may not use it"):
+        env.seed(30_000 - NUMBER + 1)
+    with pytest.raises(ValueError, match="is held out for claims"):
+        PPO("MlpPolicy", made(flatten=True), seed=30_050, device="cpu")
+
+
 def test_the_masks_are_found_per_environment() -> None:
     trouble = [{"at_s": 1.2, "instance": "decode/0", "action": "kill"}]
     pools = {role: {"count": n, "profile": "a40-qwen2.5-3b"} for role, n in (("prefill", 2), ("decode", 3))}
