@@ -50,7 +50,14 @@ class Episodes:
             raise ValueError(f"num_envs is {count!r}; it must be an integer of at least 1")
         self.config = config
         self.count = count
-        self.setting = _with_rate(Setting.of(config.scenario))
+        setting = Setting.of(config.scenario)
+        known = setting.at_known_rate()
+        if known is None:
+            raise ValueError(
+                f"rate is missing, and no saturation rate is stored for {setting.name}; give rate=… in requests/s "
+                "(`disaggroute saturate` finds one)"
+            )
+        self.setting = known
         self._predictor = self.setting.predictor
         cluster = self.setting.cluster
         self.aggregated = cluster.aggregated
@@ -369,19 +376,3 @@ def _announce_compilation() -> None:
     if not getattr(W.step_all, "signatures", ()) and not any(cache_folder().rglob("stepping.step_all-*.nbi")):
         text = "disaggroute: compiling the environment's step, once for this version (less than a minute)"
         print(text, file=sys.stderr, flush=True)
-
-
-def _with_rate(setting: Setting) -> Setting:
-    """The setting at its rate: as given, the trace's own, or the stored one."""
-    scenario = setting.scenario
-    if scenario.rate is not None or setting.traffic.own_rate is not None:
-        return setting
-    stored = setting.stored_rate
-    if stored is None:
-        raise ValueError(
-            f"rate is missing, and no saturation rate is stored for {setting.name}; give rate=… in requests/s "
-            "(`disaggroute saturate` finds one)"
-        )
-    return Setting.of(scenario.at_rate(stored))
-
-

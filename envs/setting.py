@@ -111,6 +111,13 @@ class Setting:
             return None
         return stored_rate(self.traffic.name, self.cluster)
 
+    def at_known_rate(self) -> Setting | None:
+        """The setting at its rate: as given, the trace's own, or the stored one; None: nobody has found it yet."""
+        if self.scenario.rate is not None or self.traffic.own_rate is not None:
+            return self
+        stored = self.stored_rate
+        return None if stored is None else Setting.of(self.scenario.at_rate(stored))
+
     @property
     def window(self) -> Window:
         """The measurement window."""

@@ -86,13 +86,8 @@ def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
     """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
     from ..envs.setting import Setting
 
-    setting = Setting.of(scenario)
-    if scenario.rate is not None or setting.traffic.own_rate is not None:
-        return scenario
-    stored = setting.stored_rate
-    if stored is not None:
-        return scenario.at_rate(stored)
-    return scenario.at_rate(saturate_aloud(scenario, workers).rate)
+    known = Setting.of(scenario).at_known_rate()
+    return scenario.at_rate(saturate_aloud(scenario, workers).rate) if known is None else known.scenario
 
 
 def saturate_aloud(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
