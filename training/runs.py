@@ -318,8 +318,16 @@ def _alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True
-    return True
+        pass  # Somebody else's.
+    return not _ended(process)
+
+
+def _ended(process: int) -> bool:
+    """Whether it has ended and nobody has asked how, which the first process of a container may never do."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def _sentence(error: OSError, path: Path) -> OSError:

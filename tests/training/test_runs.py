@@ -6,6 +6,8 @@ import csv
 import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,18 @@ def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path: Path) -
     alive.write_text("{")
     ResultsFolder.open(folder.path, CONFIGURATION)
     assert not dead.exists() and alive.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
+def test_a_process_that_has_ended_is_no_owner_even_when_nobody_has_asked_how(tmp_path: Path) -> None:
+    folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    left = folder.path / f".1.json.{process.pid}.tmp"
+    left.write_text("{")
+    ResultsFolder.open(folder.path, CONFIGURATION)
+    assert not left.exists()
+    process.wait()
 
 
 @pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EACCES])
