@@ -225,7 +225,7 @@ class RouterState:
             raise RuntimeError("no request awaits a decision; call ask() first")
         check_pair(self._block, prefill, decode)
         self._awaits = False
-        return int(core.send(self._address, prefill, decode))
+        return int(core.send(self._address, int(prefill), int(decode)))
 
     def withdraw(self) -> None:
         """The request that was asked for goes nowhere.
