@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from disaggroute.envs.cluster import PS_PER_S, Cluster
 from disaggroute.envs.profiles import SloTargets
 from disaggroute.envs.simulator.warm import tiny_engine
 from disaggroute.live.router import Decision, LiveRouter, NoInstance
-from disaggroute.policies import Choice, Policy, register
+from disaggroute.policies import Choice, Policy, registry
 
 TARGETS = SloTargets((PS_PER_S, 3 * PS_PER_S), (PS_PER_S // 20, 3 * PS_PER_S // 20))
 MINUTE = 60 * PS_PER_S
@@ -43,17 +42,14 @@ class Scripted(Policy):
         return self.choose(admission)[:2]
 
 
-@register
 class First(Scripted):
     name = "first-scripted"
 
 
-@register
 class Second(Scripted):
     name = "second-scripted"
 
 
-@register
 class PlainRoute(Policy):
     """Without a `choose` of its own."""
 
@@ -61,6 +57,21 @@ class PlainRoute(Policy):
 
     def route(self, admission: Admission) -> tuple[int, int]:
         return len(admission.prefill) - 1, len(admission.decode) - 1
+
+
+class Picky(Policy):
+    """Made for one size."""
+
+    name = "picky"
+
+    def check_pools(self, prefills: int, decodes: int) -> None:
+        if prefills == 0:
+            raise ValueError(f"picky is made for {decodes} mixed")
+        if (prefills, decodes) != (2, 3):
+            raise ValueError("picky is made for 2 prefill and 3 decode instances")
+
+    def route(self, admission: Admission) -> tuple[int, int]:
+        return 0, 0
 
 
 class Clock:
@@ -73,10 +84,12 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def scripts() -> Iterator[None]:
-    for policy in (First, Second):
-        policy.answer, policy.seen, policy.seeds, policy.lasts_s = (0, 0), None, [], 0.0
-    yield
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policies above are in the registry for one test."""
+    for policy in (First, Second, PlainRoute, Picky):
+        monkeypatch.setitem(registry._classes, policy.name, policy)
+    for script in (First, Second):
+        script.answer, script.seen, script.seeds, script.lasts_s = (0, 0), None, [], 0.0
 
 
 def make_cluster(prefills: int = 2, decodes: int = 3, mixed: int = 0) -> Cluster:
@@ -342,22 +355,6 @@ def test_a_policy_is_told_the_sizes_of_the_pools() -> None:
     assert router.in_flight == 1
     with pytest.raises(ValueError, match="picky is made for 3 mixed"):
         make("picky", make_cluster(mixed=3))
-
-
-@register
-class Picky(Policy):
-    """Made for one size."""
-
-    name = "picky"
-
-    def check_pools(self, prefills: int, decodes: int) -> None:
-        if prefills == 0:
-            raise ValueError(f"picky is made for {decodes} mixed")
-        if (prefills, decodes) != (2, 3):
-            raise ValueError("picky is made for 2 prefill and 3 decode instances")
-
-    def route(self, admission: Admission) -> tuple[int, int]:
-        return 0, 0
 
 
 def test_requests_and_what_was_learned_stay_when_instances_come_and_go() -> None:
