@@ -125,8 +125,8 @@ class HttpClient:
             try:
                 await response.head()
             except Unreachable:
-                # The engine closed a kept connection before it saw the request: it may go over another.
-                if used and response.untouched:
+                # A kept connection that the engine was just closing: what changes nothing there may be asked again.
+                if used and response.untouched and method == "GET":
                     continue
                 raise
             except BaseException:

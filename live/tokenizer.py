@@ -113,8 +113,9 @@ class EngineTokenizer:
                 said = orjson.loads(answer.body)
             except (Unreachable, ValueError):
                 continue
-            if answer.status == 200 and isinstance(said, dict) and isinstance(said.get("count"), int):
-                return max(said["count"], 1)
+            count = said.get("count") if isinstance(said, dict) else None
+            if answer.status == 200 and type(count) is int:
+                return max(int(count), 1)
             if 400 <= answer.status < 500 and answer.status != 404:
                 error = said.get("error") if isinstance(said, dict) else None
                 message = error.get("message") if isinstance(error, dict) else said

@@ -230,6 +230,26 @@ def test_a_kept_connection_that_the_engine_has_closed_costs_no_request() -> None
     assert seen == [b"/1", b"/2"]
 
 
+def test_a_request_that_may_have_been_served_is_not_sent_twice() -> None:
+    seen: list[bytes] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await request(reader)
+        seen.append(head.split()[1])
+        writer.write(answer(b"ok"))
+        seen.append((await request(reader))[0].split()[1])
+        writer.transport.abort()
+
+    async def main() -> None:
+        async with server(handler) as client:
+            await client.fetch("POST", "/1")
+            with pytest.raises(Unreachable, match="the connection was lost"):
+                await client.fetch("POST", "/2")
+
+    asyncio.run(main())
+    assert seen == [b"/1", b"/2"]
+
+
 def test_a_stream_that_nobody_reads_makes_the_engine_wait() -> None:
     sent = 0
 
