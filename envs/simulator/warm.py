@@ -7,6 +7,7 @@ import numpy as np
 from ..cluster import Cluster, EngineSpec
 from ..router_constants import from_cluster
 from ..trace import Trace
+from .engine import Engine
 from .router_state import RouterState
 from .simulate import simulate
 from .simulator import Simulator
@@ -53,6 +54,7 @@ def warm_up() -> None:
     simulate(trace, cluster, assignment=(zeros, zeros), observe=True)
     Simulator(cluster, trace, learns="bucket").clone()
     warm_up_router()
+    warm_up_engine()
 
 
 def warm_up_router() -> None:
@@ -74,3 +76,23 @@ def warm_up_router() -> None:
     state.failed(handles[1])
     state.set_open(0, True)
     state.snapshot()
+
+
+def warm_up_engine() -> None:
+    """Runs every compiled entry point of an engine that is driven alone."""
+    spec = tiny_engine()
+    prefill = Engine(spec, "prefill")
+    prefill.submit("held", 4, 4, 0)
+    prefill.advance(1000)
+    prefill.release("held", 1000)
+    decode = Engine(spec, "decode")
+    decode.submit("pulled", 4, 40, 0)
+    decode.advance(0)
+    decode.pulled("pulled", 10)
+    decode.advance(30)
+    decode.next_token_time()
+    decode.tokens("pulled", 30)
+    decode.usage(31)
+    decode.abort("pulled", 31)
+    decode.submit("waiting", 4, 40, 31)
+    decode.abort("waiting", 31)
