@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from .. import __version__
 from ..envs.cluster import PS_PER_S
+from .api_schema import describe
 from .cluster_file import EngineEntry, Role
 from .engine import Engine, Unfit
 from .http_client import Unreachable
@@ -136,14 +137,14 @@ def client_app(service: Service, keys: ApiKeys) -> FastAPI:
     with_key = Depends(_key(keys))
 
     @app.get("/health", responses={503: {"model": Health}})
-    def health() -> Response:
+    async def health() -> Response:
         """Whether requests can be served: 200 if so, 503 if not. Names no engine."""
         state = health_of(service)
         status = 200 if state.status in ("ok", "degraded") else 503
         return JSONResponse({"status": state.status, "in_flight": state.in_flight}, status)
 
     @app.get("/v1/models", dependencies=[with_key])
-    def models() -> dict[str, Any]:
+    async def models() -> dict[str, Any]:
         """The model that is served."""
         model = {
             "id": service.cluster.model,
@@ -155,19 +156,23 @@ def client_app(service: Service, keys: ApiKeys) -> FastAPI:
         return {"object": "list", "data": [model]}
 
     @app.get("/v1/models/{model}", dependencies=[with_key], responses={404: {}})
-    def model(model: str) -> dict[str, Any]:
+    async def model(model: str) -> dict[str, Any]:
         """The model of that name."""
         if model != service.cluster.model:
             text = f"The model {model!r} does not exist; this router serves {service.cluster.model!r}."
             raise Refused(text, status=404, param="model", kind="NotFoundError")
-        found: dict[str, Any] = models()["data"][0]
+        found: dict[str, Any] = (await models())["data"][0]
         return found
 
+    describe(app, secured=bool(keys))
     return app
 
 
 def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
-    """What operators may ask and do."""
+    """What operators may ask and do.
+
+    All of it runs in the event loop (`async def`): the router belongs to that thread.
+    """
     app = _app("disaggroute admin", "Metrics, engines, policies and the ledger of a router.")
     admin = APIRouter(prefix="/admin", dependencies=[Depends(_key(keys))], responses={401: {}, 422: {}})
 
@@ -186,19 +191,19 @@ def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
         return PoliciesState(policy=router.policy, shadow=router.shadow, fallbacks=dict(router.fallbacks))
 
     @app.get("/metrics", dependencies=[Depends(_key(keys))], response_class=Response, responses={401: {}})
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """For Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     @app.get("/health", responses={503: {"model": Health}})
-    def health(response: Response) -> Health:
+    async def health(response: Response) -> Health:
         """What is well and what is not."""
         state = health_of(service)
         response.status_code = 200 if state.status in ("ok", "degraded") else 503
         return state
 
     @admin.get("/engines")
-    def engines() -> list[EngineState]:
+    async def engines() -> list[EngineState]:
         """All engines."""
         return [shown(engine) for engine in service.engines]
 
@@ -208,12 +213,12 @@ def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
         return shown(await service.add(new.role, new.engine))
 
     @admin.get("/engines/{name:path}", responses={404: {}})
-    def engine(name: str) -> EngineState:
+    async def engine(name: str) -> EngineState:
         """One engine."""
         return shown(found(name))
 
     @admin.patch("/engines/{name:path}", responses={404: {}})
-    def drain(name: str, wanted: Drain) -> EngineState:
+    async def drain(name: str, wanted: Drain) -> EngineState:
         """Drains an engine, or lets requests go there again."""
         engine = found(name)
         service.drain(engine, wanted.draining)
@@ -226,19 +231,24 @@ def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
         return Response(status_code=204)
 
     @admin.get("/policy")
-    def policy() -> PoliciesState:
+    async def policy() -> PoliciesState:
         """The policies in charge."""
         return policies()
 
     @admin.put("/policy", responses={400: {}})
-    def switch(wanted: Policies) -> PoliciesState:
+    async def switch(wanted: Policies) -> PoliciesState:
         """Puts other policies in charge, from the next request on; the ledger stays."""
-        service.router.switch_policy(wanted.policy)
-        service.router.switch_shadow(wanted.shadow)
+        router, before = service.router, service.router.shadow
+        router.switch_shadow(wanted.shadow)
+        try:
+            router.switch_policy(wanted.policy)
+        except Exception:
+            router.switch_shadow(before)
+            raise
         return policies()
 
     @admin.get("/ledger")
-    def ledger() -> Ledger:
+    async def ledger() -> Ledger:
         """What the router believes to be in flight."""
         rows = service.router.snapshot()
         named = [{"engine": e.name, **row} for e, row in zip(service.engines, rows, strict=True)]
@@ -251,7 +261,7 @@ def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
 def _key(keys: ApiKeys) -> Any:
     scheme = HTTPBearer(auto_error=False)
 
-    def check(request: Request, _: HTTPAuthorizationCredentials | None = Depends(scheme)) -> None:  # noqa: B008
+    async def check(request: Request, _: HTTPAuthorizationCredentials | None = Depends(scheme)) -> None:  # noqa: B008
         given = request.headers.get("authorization")
         if not keys.admit(None if given is None else given.encode("latin-1", "replace")):
             raise Refused("the API key is missing or wrong; send it as Authorization: Bearer KEY", status=401)
@@ -268,30 +278,30 @@ def _app(title: str, description: str) -> FastAPI:
         return Error(error.body, error.status, {**wait, **kinds.get(error.status, {})})
 
     @app.exception_handler(Refused)
-    def refused(_: Request, error: Refused) -> JSONResponse:
+    async def refused(_: Request, error: Refused) -> JSONResponse:
         return answer(error)
 
     @app.exception_handler(Conflict)
-    def conflict(_: Request, error: Conflict) -> JSONResponse:
+    async def conflict(_: Request, error: Conflict) -> JSONResponse:
         return answer(Refused(str(error), status=409))
 
     @app.exception_handler(Unreachable)
-    def unreachable(_: Request, error: Unreachable) -> JSONResponse:
+    async def unreachable(_: Request, error: Unreachable) -> JSONResponse:
         return answer(Refused(str(error), status=502))
 
     @app.exception_handler(Unfit)
     @app.exception_handler(ValueError)
-    def bad(_: Request, error: ValueError) -> JSONResponse:
+    async def bad(_: Request, error: ValueError) -> JSONResponse:
         return answer(Refused(str(error)))
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
         return answer(Refused(f"{where or 'body'}: {first['msg']}", status=422, param=where or None))
 
     @app.exception_handler(StarletteHTTPException)
-    def other(_: Request, error: StarletteHTTPException) -> JSONResponse:
+    async def other(_: Request, error: StarletteHTTPException) -> JSONResponse:
         said = answer(Refused(str(error.detail), status=error.status_code))
         said.headers.update(dict(error.headers or {}))
         return said

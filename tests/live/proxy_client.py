@@ -49,7 +49,9 @@ class Answer:
 class Call:
     """A request in progress, whose client may leave."""
 
-    def __init__(self, proxy: Any, path: str, body: bytes, headers: dict[str, str], method: str) -> None:
+    def __init__(
+        self, proxy: Any, path: str, body: bytes, headers: dict[str, str], method: str, query: str = ""
+    ) -> None:
         self.answer = Answer()
         self.first = asyncio.Event()
         """A piece of the body has come."""
@@ -57,7 +59,7 @@ class Call:
         self._sent = False
         self._body = body
         lines = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers.items()]
-        scope = {"type": "http", "path": path, "method": method, "headers": lines, "query_string": b""}
+        scope = {"type": "http", "path": path, "method": method, "headers": lines, "query_string": query.encode()}
         scope |= {"http_version": "1.1", "root_path": "", "scheme": "http", "server": ("test", 80), "client": ("t", 1)}
         self.task = asyncio.create_task(proxy(scope, self._receive, self._send))
 

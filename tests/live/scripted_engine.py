@@ -90,8 +90,9 @@ class ScriptedEngine:
                 self.aborted.set()
                 raise ConnectionError
             gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await gone
+            await asyncio.wait({gone})
+            if not gone.cancelled():
+                gone.exception()
             await leg
             return
         if self.silent:
@@ -171,7 +172,7 @@ async def usual(engine: ScriptedEngine, body: dict[str, Any], writer: Writer) ->
     if asked.get("do_remote_decode"):
         await whole(writer, 200, answer(1, kv_transfer_params=parameters(engine)))
         return
-    tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 16
+    tokens = body.get("max_completion_tokens") or body.get("max_tokens") or 16
     if not body.get("stream"):
         await whole(writer, 200, answer(tokens))
         return
