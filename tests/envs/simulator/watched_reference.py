@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,7 +28,7 @@ class Watched(_Simulation):
     """One run in which the plain simulator, the compiled one and a `RouterState` per router see the same decisions.
 
     Args:
-        case: what to run; its assignment is not used, the policies decide in turn.
+        case: what to run, but with targets of all sizes; the policies decide in turn, not its assignment.
         texts: the policies.
         seed: of the policies, and of what is drawn here.
         bursts: tokens are told when the next decision or the end comes, not one by one.
@@ -35,11 +36,14 @@ class Watched(_Simulation):
 
     def __init__(self, case: Case, texts: tuple[str, ...], seed: int, bursts: bool) -> None:
         super().__init__(case.trace, case.cluster, self.compare, None, case.predicted, True)
-        self.trace, self.bursts = case.trace, bursts
+        draw = np.random.default_rng(seed)
+        ttft, tpot = ((10 ** draw.uniform(1, 12, len(case.trace))).astype(np.int64) for _ in range(2))
+        self.trace = replace(case.trace, ttft_target=ttft, tpot_target=tpot)
+        self.bursts, self.withdrawn = bursts, draw
         constants = router_constants.from_cluster(case.cluster)
         given, learns = resolve_predictor(case.predicted, case.trace, seed)  # type: ignore[arg-type]
         self.given = given
-        self.simulator = Simulator(case.cluster, case.trace, predicted=given, learns=learns, constants=constants)
+        self.simulator = Simulator(case.cluster, self.trace, predicted=given, learns=learns, constants=constants)
         routers = range(case.cluster.routers)
         self.states = [RouterState(case.cluster, constants, learns=learns) for _ in routers]
         self.features = FeatureArrays.of_cluster(case.cluster, constants)
@@ -51,7 +55,6 @@ class Watched(_Simulation):
                 policy._state[0] = initial_state(seed)[router]
         self.handles: dict[Request, int] = {}
         self.untold: dict[Request, int] = defaultdict(int)
-        self.withdrawn = np.random.default_rng(seed)
         self.told: dict[str, int] = defaultdict(int)
 
     def run(self) -> Any:
