@@ -66,7 +66,7 @@ class Api:
             "/metrics": {"GET": self._metrics},
             "/tokenize": {"POST": self._tokenize},
             "/detokenize": {"POST": self._detokenize},
-            "/reset_prefix_cache": {"POST": lambda exchange: exchange.reply_json(200, {"success": True})},
+            "/reset_prefix_cache": {"POST": self._reset_prefix_cache},
             "/emulator/faults": {"GET": self._list_faults, "POST": self._set_faults, "DELETE": self._clear_faults},
         }
 
@@ -265,6 +265,10 @@ class Api:
             old_names=self._faults.take("old_metric_names") is not None,
         )
         exchange.reply(200, text.encode(), measurements.CONTENT_TYPE.encode())
+
+    def _reset_prefix_cache(self, exchange: Exchange) -> None:
+        """There is no prefix cache; vLLM refuses while a block is in use."""
+        exchange.reply_json(200, {"success": self._loop.usage().used == 0})
 
     def _tokenize(self, exchange: Exchange) -> None:
         body: TokenizeBody = read(TokenizeBody, exchange.body)

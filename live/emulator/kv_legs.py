@@ -198,7 +198,6 @@ class PrefillLegs:
             "remote_num_tokens": held.generation.prompt_tokens,
             "remote_blocks_expiry_time": None,
             "transfer_mode": "pull",
-            "remote_prefill_cached_tokens": 0,
         }
 
     def _sent(self, held: _Held, time: int) -> None:
