@@ -42,16 +42,25 @@ class Api:
         model: its name.
         faults: those that are set.
         happen: does what a fault that happens at once does.
+        resume: ends a stall.
         hazards: a malformed decode leg does harm.
     """
 
     def __init__(
-        self, loop: EngineLoop, model: str, faults: Faults, happen: Callable[[Fault], None], *, hazards: bool
+        self,
+        loop: EngineLoop,
+        model: str,
+        faults: Faults,
+        happen: Callable[[Fault], None],
+        resume: Callable[[], None],
+        *,
+        hazards: bool,
     ) -> None:
         self._loop = loop
         self._model = model
         self._faults = faults
         self._happen = happen
+        self._resume = resume
         self._hazards = hazards
         self._created = int(time.time())
         self._stalled: list[Exchange] = []
@@ -306,7 +315,5 @@ class Api:
 
     def _clear_faults(self, exchange: Exchange) -> None:
         self._faults.clear()
-        self._loop.clock.go()
-        self._loop.wake()
-        self.go_on()
+        self._resume()
         self._list_faults(exchange)

@@ -70,7 +70,7 @@ class EmulatedEngine:
 
         self._loop = EngineLoop(self._spec, options.role, clock, loop.call_soon, alarm, counts)
         self._api = Api(
-            self._loop, options.served_model(), self._faults, self._happen, hazards=options.hazards
+            self._loop, options.served_model(), self._faults, self._happen, self._go_on, hazards=options.hazards
         )
         self._server = HttpServer(self._api.handle)
         if options.role == "prefill":

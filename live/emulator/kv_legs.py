@@ -314,7 +314,8 @@ class DecodeLegs(LocalLegs):
         clock = self._loop.clock
         channel = self._channel(remote)
         assert remote.request_id is not None and remote.engine_id is not None and remote.blocks is not None
-        limit = clock.seconds_until(start + HANDSHAKE_TIMEOUT_PS)
+        known = channel.knows(remote.engine_id)
+        limit = None if known else clock.seconds_until(start + HANDSHAKE_TIMEOUT_PS)
         ago: Callable[[], int] = lambda: clock.now() - start  # noqa: E731
         try:
             async with asyncio.timeout(limit):

@@ -93,6 +93,10 @@ class Channel:
         self._count = 0
         self._engines: set[str] = set()
 
+    def knows(self, engine_id: str) -> bool:
+        """Whether KV was pulled from this engine before."""
+        return engine_id in self._engines
+
     async def pull(
         self, request_id: str, engine_id: str, blocks: list[int], ago: Callable[[], int]
     ) -> tuple[Booking, int]:
@@ -110,7 +114,7 @@ class Channel:
         Raises:
             PullFailed: the engine is not there, or another one is.
         """
-        known = engine_id in self._engines
+        known = self.knows(engine_id)
         try:
             lines = await self._connected()
         except OSError as error:
