@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from ...envs.simulator.warm import warm_up_engine
 from .api import Api
 from .clock import Alarm, EngineClock
 from .engine_loop import EngineLoop
@@ -61,6 +62,7 @@ class EmulatedEngine:
         """
         options = self.options
         loop = asyncio.get_running_loop()
+        warm_up_engine()  # the first request does not wait for the compiled code
         clock = EngineClock(options.time_scale)
         counts = Measurements(self._spec, options.role, options.served_model(), clock)
 
