@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from ...envs.cluster import PS_PER_S
 from . import measurements, tokens
 from .answers import SERVER_ERROR, Reply, Stream, Wish
+from .decode_legs import DecodeLegs
 from .engine_loop import EngineLoop
 from .faults import ONCE, Fault, Faults
 from .generation import Generation, Remote
 from .http_server import Exchange
-from .kv_legs import DecodeLegs
 from .request_body import (
     Body,
     ChatBody,
@@ -31,6 +32,7 @@ from .request_body import (
 VERSION = "0.32.0"
 """The version of vLLM that is emulated."""
 
+_log = logging.getLogger(__name__)
 _FAULTS = TypeAdapter(list[Fault])
 
 
@@ -97,6 +99,9 @@ class Api:
                 methods[exchange.method](exchange)
             except Refusal as refusal:
                 exchange.reply_json(refusal.status, refusal.content)
+            except Exception:
+                _log.exception("%s %s", exchange.method, exchange.path)
+                exchange.reply_json(500, SERVER_ERROR)
 
     def go_on(self) -> None:
         """Answers what came while the engine stood still."""

@@ -117,7 +117,7 @@ class Channel:
         known = self.knows(engine_id)
         try:
             lines = await self._connected()
-        except OSError as error:
+        except (OSError, TypeError, ValueError, OverflowError) as error:  # parameters may hold anything
             raise PullFailed(f"side channel {self._host}:{self._port}: {error}", reached=known) from error
         self._count += 1
         answer = self._answers[self._count] = asyncio.get_running_loop().create_future()
@@ -131,7 +131,7 @@ class Channel:
 
     async def send(self, message: Message) -> None:
         """Sends a message that has no answer; nothing when nobody is there."""
-        with suppress(OSError):
+        with suppress(OSError, TypeError, ValueError, OverflowError):
             (await self._connected()).send(message)
 
     def close(self) -> None:

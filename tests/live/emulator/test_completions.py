@@ -251,6 +251,17 @@ def test_what_is_no_http_is_refused() -> None:
     run(work())
 
 
+def test_an_engine_that_stops_can_let_its_requests_end() -> None:
+    async def work() -> None:
+        async with serving(MIXED) as ((engine,), (client,)):
+            running = asyncio.create_task(client.complete("a", 500, stream=True))
+            await until(lambda: _is(client, "num_requests_running", 1))
+            await engine.stop(grace=50)
+            assert len((await running).text) == 500
+
+    run(work())
+
+
 def test_an_engine_that_stops_refuses_connections() -> None:
     async def work() -> None:
         async with serving(MIXED) as ((engine,), (client,)):

@@ -18,13 +18,14 @@ from disaggroute.envs.simulator import simulate
 from disaggroute.envs.trace import Trace
 from disaggroute.live.emulator import engine_loop
 from disaggroute.live.emulator.clock import EngineClock
+from disaggroute.live.emulator.decode_legs import DecodeLegs, LocalLegs
 from disaggroute.live.emulator.egress import Booking
 from disaggroute.live.emulator.engine_loop import EngineLoop
 from disaggroute.live.emulator.faults import Faults
 from disaggroute.live.emulator.generation import Generation, Remote
-from disaggroute.live.emulator.kv_legs import DecodeLegs, LocalLegs, PrefillLegs
 from disaggroute.live.emulator.measurements import Measurements
 from disaggroute.live.emulator.options import Role
+from disaggroute.live.emulator.prefill_legs import PrefillLegs
 from disaggroute.live.emulator.side_channel import Lines
 
 from ...differential.cases import random_case
@@ -203,7 +204,8 @@ def test_an_idle_engine_starts_its_time_again_before_it_ends(monkeypatch: pytest
     monkeypatch.setattr(engine_loop, "_RESTART_PS", 1000 * PS_PER_S)
     clock = HandClock(1.0)
     spec = engine()
-    loop = EngineLoop(spec, "mixed", clock, lambda _: None, lambda _: NoTimer(), Measurements(spec, "mixed", "m", clock))
+    counts = Measurements(spec, "mixed", "m", clock)
+    loop = EngineLoop(spec, "mixed", clock, lambda _: None, lambda _: NoTimer(), counts)
     loop.legs = LocalLegs()
     clock.time = 2000 * PS_PER_S
     loop.turn()

@@ -50,8 +50,8 @@ def test_a_fault_hits_as_many_requests_as_it_says() -> None:
 def test_faults_are_set_listed_and_cleared_over_http() -> None:
     async def work() -> None:
         async with serving(MIXED) as (_, (client,)):
-            listed = await client.post("/emulator/faults", [{"kind": "unhealthy"}, {"kind": "error_500", "requests": 3}])
-            assert listed.body["faults"] == [{"kind": "unhealthy"}, {"kind": "error_500", "requests": 3}]
+            given = [{"kind": "unhealthy"}, {"kind": "error_500", "requests": 3}]
+            assert (await client.post("/emulator/faults", given)).body == {"faults": given}
             assert (await client.get("/health")).status == 503
             assert (await client.complete("a", 2)).status == 500
             assert (await client.get("/emulator/faults")).body["faults"][1]["requests"] == 2

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from disaggroute.live.emulator import tokens
-from disaggroute.live.emulator.egress import Egress
-from disaggroute.live.emulator.generation import Generation
-from disaggroute.live.emulator.kv_memory import KvMemory
-
-from ...differential.scenarios import engine
 
 PROMPTS = st.lists(st.integers(0, tokens.VOCABULARY - 1), min_size=1, max_size=60)
 
@@ -55,36 +49,3 @@ def test_an_answer_that_ends_by_itself_is_as_long_as_allowed(prompt: list[int], 
     length = tokens.length(tokens.digest(prompt), least, max(least, most))
     assert max(1, least) <= length <= max(least, most)
     assert length == tokens.length(tokens.digest(prompt), least, max(least, most))
-
-
-def test_wrong_kv_gives_wrong_tokens_until_it_is_computed_anew() -> None:
-    right = Generation("a", 5, 123, 12, None)
-    wrong = Generation("b", 5, 123, 12, None)
-    wrong.has_pulled(124)
-    assert wrong.bring_to(6) != right.bring_to(6)
-    wrong.tokens[:] = right.tokens
-    wrong.recomputed()
-    assert wrong.bring_to(12) == right.bring_to(12)
-
-
-def test_blocks_are_given_out_the_longest_free_first_and_keep_their_content_until_then() -> None:
-    memory = KvMemory(4)
-    first = memory.take(2, 11, now=0)
-    assert first == [1, 2] and memory.read(first) == 11
-    memory.give_back(first, when=10)
-    assert memory.take(2, 22, now=5) == [3, 4]
-    assert memory.read(first) == 11
-    with pytest.raises(ValueError, match="1 KV blocks are taken at 9 ps; 0 are free"):
-        memory.take(1, 33, now=9)
-    assert memory.take(1, 33, now=10) == [1]
-    assert memory.read([1, 2]) not in (11, 33) and memory.read([2, 1]) != memory.read([1, 2])
-    assert memory.read([1]) == 33
-
-
-def test_the_egress_sends_one_pull_after_the_other() -> None:
-    spec = engine(egress_per_block=3, latency=5)
-    egress = Egress(spec)
-    assert egress.book(4, now=100) == (0, 12, 5)
-    assert egress.book(2, now=106) == (6, 6, 5)
-    assert egress.book(1, now=200, factor=10) == (0, 30, 50)
-    assert egress.book(1, now=210).total == 20 + 3 + 5
