@@ -160,8 +160,8 @@ class Engine:
         """
         if request_id in self._slots:
             raise ValueError(f"request {request_id!r} is on the engine already; an id may be used again after its end")
-        self.check_fits(request_id, prompt, output, local=local)
         self._run(now, passes=False)
+        self.check_fits(request_id, prompt, output, local=local)
         if self._block[L.H_FREE_SLOT] < 0 and self._block[L.H_HIGH] == self._block[L.H_CAPACITY]:
             self._block = grown(self._block)
             self._fit_arrays()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from ...envs.cluster import PS_PER_S
 from . import measurements, tokens
 from .answers import SERVER_ERROR, Reply, Stream, Wish
+from .decode_legs import DecodeLegs
 from .engine_loop import EngineLoop
 from .faults import ONCE, Fault, Faults
 from .generation import Generation, Remote
 from .http_server import Exchange
-from .kv_legs import DecodeLegs
 from .request_body import (
     Body,
     ChatBody,
@@ -31,6 +32,7 @@ from .request_body import (
 VERSION = "0.32.0"
 """The version of vLLM that is emulated."""
 
+_log = logging.getLogger(__name__)
 _FAULTS = TypeAdapter(list[Fault])
 
 
@@ -42,16 +44,25 @@ class Api:
         model: its name.
         faults: those that are set.
         happen: does what a fault that happens at once does.
+        resume: ends a stall.
         hazards: a malformed decode leg does harm.
     """
 
     def __init__(
-        self, loop: EngineLoop, model: str, faults: Faults, happen: Callable[[Fault], None], *, hazards: bool
+        self,
+        loop: EngineLoop,
+        model: str,
+        faults: Faults,
+        happen: Callable[[Fault], None],
+        resume: Callable[[], None],
+        *,
+        hazards: bool,
     ) -> None:
         self._loop = loop
         self._model = model
         self._faults = faults
         self._happen = happen
+        self._resume = resume
         self._hazards = hazards
         self._created = int(time.time())
         self._stalled: list[Exchange] = []
@@ -66,7 +77,7 @@ class Api:
             "/metrics": {"GET": self._metrics},
             "/tokenize": {"POST": self._tokenize},
             "/detokenize": {"POST": self._detokenize},
-            "/reset_prefix_cache": {"POST": lambda exchange: exchange.reply_json(200, {"success": True})},
+            "/reset_prefix_cache": {"POST": self._reset_prefix_cache},
             "/emulator/faults": {"GET": self._list_faults, "POST": self._set_faults, "DELETE": self._clear_faults},
         }
 
@@ -88,6 +99,9 @@ class Api:
                 methods[exchange.method](exchange)
             except Refusal as refusal:
                 exchange.reply_json(refusal.status, refusal.content)
+            except Exception:
+                _log.exception("%s %s", exchange.method, exchange.path)
+                exchange.reply_json(500, SERVER_ERROR)
 
     def go_on(self) -> None:
         """Answers what came while the engine stood still."""
@@ -266,6 +280,10 @@ class Api:
         )
         exchange.reply(200, text.encode(), measurements.CONTENT_TYPE.encode())
 
+    def _reset_prefix_cache(self, exchange: Exchange) -> None:
+        """There is no prefix cache; vLLM refuses while a block is in use."""
+        exchange.reply_json(200, {"success": self._loop.usage().used == 0})
+
     def _tokenize(self, exchange: Exchange) -> None:
         body: TokenizeBody = read(TokenizeBody, exchange.body)
         self._check_model(body.model)
@@ -302,7 +320,5 @@ class Api:
 
     def _clear_faults(self, exchange: Exchange) -> None:
         self._faults.clear()
-        self._loop.clock.go()
-        self._loop.wake()
-        self.go_on()
+        self._resume()
         self._list_faults(exchange)

@@ -38,6 +38,8 @@ class Egress:
     def book(self, blocks: int, now: int, factor: float = 1.0) -> Booking:
         """Serves a pull that starts at `now` (ps); with a factor it lasts that many times as long."""
         start = max(now, self._free_at)
-        service = round(blocks * self._spec.egress_per_block * factor)
+        service, latency = blocks * self._spec.egress_per_block, self._spec.latency
+        if factor != 1.0:  # else it stays exact
+            service, latency = round(service * factor), round(latency * factor)
         self._free_at = start + service
-        return Booking(start - now, service, round(self._spec.latency * factor))
+        return Booking(start - now, service, latency)

@@ -8,14 +8,17 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from ...envs.error_text import error_text
+from ...envs.simulator.warm import warm_up_engine
 from .api import Api
 from .clock import Alarm, EngineClock
+from .decode_legs import DecodeLegs, LocalLegs
 from .engine_loop import EngineLoop
 from .faults import ONCE, Fault, Faults
 from .http_server import HttpServer
-from .kv_legs import DecodeLegs, LocalLegs, PrefillLegs
 from .measurements import Measurements
 from .options import EngineOptions
+from .prefill_legs import PrefillLegs
 from .side_channel import Lines, Message
 
 
@@ -61,16 +64,20 @@ class EmulatedEngine:
         """
         options = self.options
         loop = asyncio.get_running_loop()
+        warm_up_engine()  # the first request does not wait for the compiled code
         clock = EngineClock(options.time_scale)
         counts = Measurements(self._spec, options.role, options.served_model(), clock)
 
+        def soon(action: Callable[[], None]) -> None:
+            loop.call_soon(self._safely, action)
+
         def alarm(ring: Callable[[], None]) -> Alarm:
-            self._alarm = Alarm(ring)
+            self._alarm = Alarm(lambda: self._safely(ring))
             return self._alarm
 
-        self._loop = EngineLoop(self._spec, options.role, clock, loop.call_soon, alarm, counts)
+        self._loop = EngineLoop(self._spec, options.role, clock, soon, alarm, counts)
         self._api = Api(
-            self._loop, options.served_model(), self._faults, self._happen, hazards=options.hazards
+            self._loop, options.served_model(), self._faults, self._happen, self._go_on, hazards=options.hazards
         )
         self._server = HttpServer(self._api.handle)
         if options.role == "prefill":
@@ -112,6 +119,14 @@ class EmulatedEngine:
         await self.stop()
 
     # --------------------------------------------------------------------------------------------------
+
+    def _safely(self, action: Callable[[], None]) -> None:
+        """Does what the engine does by itself; an error there ends it, since nothing would go on."""
+        try:
+            action()
+        except Exception as error:
+            self.crash(error_text(error))
+            raise
 
     async def _open_side_channel(self) -> None:
         options = self.options

@@ -28,6 +28,8 @@ class Remote:
         blocks = None
         if isinstance(groups, list):
             blocks = [b for group in groups for b in (group if isinstance(group, list) else [group])]
+            if not all(isinstance(block, int) for block in blocks):
+                blocks = None
         return cls(
             engine_id=parameters.get("remote_engine_id"),
             request_id=parameters.get("remote_request_id"),

@@ -52,10 +52,7 @@ def run(options: EngineOptions, ready: Callable[[EmulatedEngine], None]) -> None
 
 
 async def _serve(options: EngineOptions, ready: Callable[[EmulatedEngine], None]) -> None:
-    from ...envs.simulator.warm import warm_up_engine
-
     engine = EmulatedEngine(options, crashed=_die)
-    warm_up_engine()
     await engine.start()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

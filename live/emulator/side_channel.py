@@ -93,6 +93,10 @@ class Channel:
         self._count = 0
         self._engines: set[str] = set()
 
+    def knows(self, engine_id: str) -> bool:
+        """Whether KV was pulled from this engine before."""
+        return engine_id in self._engines
+
     async def pull(
         self, request_id: str, engine_id: str, blocks: list[int], ago: Callable[[], int]
     ) -> tuple[Booking, int]:
@@ -110,10 +114,10 @@ class Channel:
         Raises:
             PullFailed: the engine is not there, or another one is.
         """
-        known = engine_id in self._engines
+        known = self.knows(engine_id)
         try:
             lines = await self._connected()
-        except OSError as error:
+        except (OSError, TypeError, ValueError, OverflowError) as error:  # parameters may hold anything
             raise PullFailed(f"side channel {self._host}:{self._port}: {error}", reached=known) from error
         self._count += 1
         answer = self._answers[self._count] = asyncio.get_running_loop().create_future()
@@ -127,7 +131,7 @@ class Channel:
 
     async def send(self, message: Message) -> None:
         """Sends a message that has no answer; nothing when nobody is there."""
-        with suppress(OSError):
+        with suppress(OSError, TypeError, ValueError, OverflowError):
             (await self._connected()).send(message)
 
     def close(self) -> None:
