@@ -27,7 +27,7 @@ NOT_A_CLIENTS = ("kv_transfer_params", "ec_transfer_params")
 REFUSED = (*NOT_A_CLIENTS, "echo", "prompt_logprobs", "use_beam_search", "prompt_embeds", "suffix")
 """Parameters that two legs cannot serve, and those."""
 
-NOTHING = (None, False, "", [], {})
+NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 """Values by which a client does not ask for anything; 0 asks for the log probabilities of a prompt."""
 
 ONE = ("n", "best_of")
