@@ -161,9 +161,9 @@ def _check_supported(fields: Body) -> None:
         value = fields.get(key)
         if type(value) in (int, float) or value not in NOTHING:
             raise Refused(f"{key} is not supported by this router; leave it out", param=key)
-    smuggled = fields.get("vllm_xargs")
-    for key in NOT_A_CLIENTS if isinstance(smuggled, dict) else ():
-        if key in smuggled:
+    inside = fields.get("vllm_xargs")
+    for key in NOT_A_CLIENTS:
+        if isinstance(inside, dict) and key in inside:
             raise Refused(f"vllm_xargs.{key} is not supported by this router; leave it out", param="vllm_xargs")
     for key in ONE:
         value = fields.get(key)
