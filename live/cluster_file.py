@@ -23,13 +23,18 @@ MAX_S = MAX_TIME_PS / PS_PER_S
 
 
 def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        port = -1
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
-        raise ValueError(f"is {url!r}; it must be like http://host:port")
+        raise ValueError(f"{url!r} is no address; it must be like http://host:port") from None
+    others = parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or others:
+        raise ValueError(f"{url!r} is no address; it must be like http://host:port")
+    if not url.isascii() or not url.isprintable() or " " in url:  # urlsplit takes line ends out
+        raise ValueError(f"{url!r} is no address; it must be printable ASCII characters without spaces")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError(f"{url!r} is no address; it must end before /v1, which the router adds")
     return url.rstrip("/")
 
 
@@ -170,13 +175,32 @@ class LiveCluster(BaseModel):
             name_or_path: a name from `catalog.names("live")`, a path that ends in .yaml, or the fields.
 
         Raises:
-            ValueError: unknown name, a bad file, or a bad field; the message names it.
+            ValueError: unknown name, a bad file, a bad field or an unknown profile; the message names it.
         """
         if isinstance(name_or_path, dict):
-            return catalog.validate(LiveCluster, name_or_path, "live cluster")
-        cluster = catalog.validate(LiveCluster, catalog.read("live", name_or_path), str(name_or_path))
-        for _, _, engine in cluster.engines():
-            cluster.profile_of(engine)
+            fields, label = name_or_path, "live cluster"
+        else:
+            fields, label = catalog.read("live", name_or_path), str(name_or_path)
+        cluster = catalog.validate(LiveCluster, fields, label)
+        cluster.check_profiles(label)
         return cluster
+
+    def check_profiles(self, label: str) -> None:
+        """Looks up every profile, with what each engine changes in it.
+
+        Args:
+            label: put in front of the sentence.
+
+        Raises:
+            ValueError: an unknown profile, or changes that do not fit it; names the engine.
+        """
+        where = "profile"
+        try:
+            profiles.load(self.profile)
+            for role, k, engine in self.engines():
+                where = self.engine_name(role, k)
+                self.profile_of(engine).engine(**engine.overrides.model_dump(exclude_none=True))
+        except ValueError as error:
+            raise ValueError(f"{label}: {where}: {error}") from None
 
 

@@ -74,12 +74,12 @@ class Engine:
         """Whether new requests may go there (s of the event loop's clock)."""
         return self.health == "up" and not self.draining and self.breaker.may_send(now)
 
-    def leg_begins(self, now: float) -> None:
-        """A leg is sent."""
+    def leg_begins(self, now: float) -> int:
+        """A leg is sent; returns the breaker's ticket for it."""
         if self.legs == 0:
             self.progress = now
         self.legs += 1
-        self.breaker.sent()
+        return self.breaker.sent(now)
 
     def leg_ends(self) -> None:
         """A leg has ended, well or not."""

@@ -7,11 +7,13 @@ wait in memory until there is room again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,18 @@ import orjson
 
 SCHEMA_VERSION = 1
 
+KIND = "disaggroute-live-records"
+
+START = orjson.dumps({"schema_version": SCHEMA_VERSION, "kind": KIND})[:-1]
+"""How every file begins."""
+
 MOST_WAITING = 1_000_000
 """Lines that wait for room on the disk; beyond it the oldest are given up, which is counted."""
+
+LINES_AT_ONCE = 4_096
+
+LONGEST_HEADER = 1 << 22
+"""Bytes."""
 
 RETRY_S = 1.0
 
@@ -41,14 +53,14 @@ class RecordLog:
 
     def __init__(self, path: Path | None, header: dict[str, Any]) -> None:
         self.path = path
-        self.written = 0
-        """Lines in the file that this log has written."""
         self.lost = 0
         """Lines that were given up."""
         self.problem = ""
         """Why lines wait."""
+        self._given = 0
         self._waiting: deque[bytes] = deque()
         self._part = b""
+        """What is being written: lines that have left the queue, the first of them perhaps without its beginning."""
         self._retry_at = 0.0
         self._file = -1
         if path is not None:
@@ -56,33 +68,34 @@ class RecordLog:
 
     def _open(self, path: Path, header: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = path.exists() and path.stat().st_size > 0
-        if known:
-            _check_header(path)
+        found = _found(path) if path.is_file() else "nothing"  # a pipe or a device is not read
+        if found == "something else":
+            raise ValueError(f"records is {path}, which holds something else; name another file")
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        if known:
-            self._end_half_line(path)
-        line = {"schema_version": SCHEMA_VERSION, "kind": "disaggroute-live-records", **header}
-        self._waiting.append(orjson.dumps(line) + b"\n")
+        if found == "half a header":
+            os.ftruncate(self._file, 0)
+        line = orjson.dumps({"schema_version": SCHEMA_VERSION, "kind": KIND, **header})
+        # A router that was killed while it wrote may have left a line without an end.
+        self._part = (b"\n" if found == "records" and not _ends(path) else b"") + line + b"\n"
+        self._given = 1
         self.flush()
-
-    def _end_half_line(self, path: Path) -> None:
-        """A router that was killed while it wrote may have left a line without an end."""
-        with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                self._part = b"\n"
 
     @property
     def waiting(self) -> int:
         """Lines that are not in the file yet."""
-        return len(self._waiting) + bool(self._part)
+        return len(self._waiting) + self._part.lstrip(b"\n").count(b"\n")
+
+    @property
+    def written(self) -> int:
+        """Lines in the file that this log has written, its header included."""
+        return self._given - self.lost - self.waiting
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends a record."""
         if self._file < 0:
             return
         self._waiting.append(orjson.dumps(record) + b"\n")
+        self._given += 1
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self.lost += 1
@@ -95,13 +108,7 @@ class RecordLog:
             return True
         try:
             while self._part or self._waiting:
-                line = self._part or self._waiting[0]
-                done = os.write(self._file, line)
-                if not self._part:
-                    self._waiting.popleft()
-                self._part = line[done:]
-                if not self._part and line != b"\n":
-                    self.written += 1
+                self._write_some()
         except OSError as error:
             if not self.problem:
                 log.error("cannot write records to %s: %s; they wait in memory", self.path, error.strerror)
@@ -111,7 +118,18 @@ class RecordLog:
         if self.problem:
             log.warning("records are written to %s again", self.path)
         self.problem = ""
+        self._retry_at = 0.0
         return True
+
+    def _write_some(self) -> None:
+        if not self._part:
+            self._part = b"".join(islice(self._waiting, LINES_AT_ONCE))
+            for _ in range(min(LINES_AT_ONCE, len(self._waiting))):
+                self._waiting.popleft()
+        done = os.write(self._file, self._part)
+        if not done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._part = self._part[done:]
 
     def close(self) -> bool:
         """Writes what waits and closes the file; whether all was written."""
@@ -126,16 +144,27 @@ class RecordLog:
         return done
 
 
-def _check_header(path: Path) -> None:
+def _found(path: Path) -> str:
+    """What a file holds: nothing, records, half a header or something else."""
     with path.open("rb") as file:
-        first = file.readline()
+        first = file.readline(LONGEST_HEADER)
+    if not first:
+        return "nothing"
+    if not first.endswith(b"\n") and (first.startswith(START) or START.startswith(first)):
+        return "half a header"  # of a router that was killed while it wrote that
     try:
         known = orjson.loads(first)
-        fits = known["kind"] == "disaggroute-live-records" and known["schema_version"] == SCHEMA_VERSION
+        fits = known["kind"] == KIND and known["schema_version"] == SCHEMA_VERSION
     except (ValueError, KeyError, TypeError):
         fits = False
-    if not fits:
-        raise ValueError(f"records is {path}, which holds something else; name another file")
+    return "records" if fits else "something else"
+
+
+def _ends(path: Path) -> bool:
+    """Whether its last line has an end."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
@@ -145,7 +174,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
         OSError: it cannot be read.
         ValueError: it holds something else.
     """
-    _check_header(path)
+    if _found(path) == "something else":
+        raise ValueError(f"{path} holds no records of a router")
     with path.open("rb") as file:
         for line in file:
             try:

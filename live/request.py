@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import orjson
 
 from ..envs.catalog import unknown
 from ..envs.trace import SLO_CLASSES
+from .excerpt import excerpt
 from .two_legs import CHAT, Body
 
 SLO_HEADER, OUTPUT_HEADER, ID_HEADER = b"x-disaggroute-slo", b"x-disaggroute-output-tokens", b"x-request-id"
@@ -19,13 +21,25 @@ SLO_HEADER, OUTPUT_HEADER, ID_HEADER = b"x-disaggroute-slo", b"x-disaggroute-out
 SLO_KEY, OUTPUT_KEY = "slo", "output_tokens"
 """Fields of `metadata` that say the same as the headers."""
 
-REFUSED = ("kv_transfer_params", "echo", "prompt_logprobs", "use_beam_search", "prompt_embeds", "suffix")
-"""Parameters that two legs cannot serve, or that would let a client read what is not its own."""
+NOT_A_CLIENTS = ("kv_transfer_params", "ec_transfer_params")
+"""Parameters that would let a client read what is not its own; `vllm_xargs` may not smuggle them in either."""
+
+REFUSED = (*NOT_A_CLIENTS, "echo", "prompt_logprobs", "use_beam_search", "prompt_embeds", "suffix")
+"""Parameters that two legs cannot serve, and those."""
+
+NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+"""Values by which a client does not ask for anything; 0 asks for the log probabilities of a prompt."""
 
 ONE = ("n", "best_of")
 """Parameters of which only 1 can be served: a request is one sequence."""
 
 MAX_TOKENS = 1 << 30
+
+DEFAULT_TOKENS = 16
+"""Output tokens of a completion that does not say, by the API."""
+
+LONGEST_ID = 200
+"""Characters."""
 
 _prefix = uuid.uuid4().hex[:8]
 _count = itertools.count()
@@ -113,70 +127,96 @@ def parse(path: str, body: bytes, headers: Mapping[bytes, bytes], model: str, ar
     except ValueError as error:
         raise Refused(f"the body is not valid JSON ({error})") from None
     if not isinstance(fields, dict):
-        raise Refused(f"the body holds a {type(fields).__name__}; it must be a JSON object")
-    asked = fields.get("model", model)
-    if asked != model:
-        text = f"The model {_shown(asked)} does not exist; this router serves {model!r}."
+        raise Refused(f"the body is {excerpt(fields)}; it must be a JSON object")
+    asked = fields.get("model")
+    if asked is not None and asked != model:
+        text = f"The model {excerpt(asked)} does not exist; this router serves {model!r}."
         raise Refused(text, status=404, param="model", kind="NotFoundError")
-    for key in REFUSED:
-        if fields.get(key):
-            raise Refused(f"{key} is not supported by this router; leave it out", param=key)
-    for key in ONE:
-        if fields.get(key) not in (None, 1):
-            raise Refused(f"{key} is {_shown(fields[key])}; only 1 is supported", param=key)
-    stream = fields.get("stream") or False
-    if not isinstance(stream, bool):
-        raise Refused(f"stream is {_shown(stream)}; it must be true or false", param="stream")
-    options = fields.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise Refused(f"stream_options is {_shown(options)}; it must be an object", param="stream_options")
-    metadata = fields.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise Refused(f"metadata is {_shown(metadata)}; it must be an object", param="metadata")
-    name = headers.get(ID_HEADER, b"").decode("latin-1")
-    if len(name) > 200 or not name.isprintable():
-        raise Refused("x-request-id must be up to 200 printable characters", param="x-request-id")
+    _check_supported(fields)
+    stream = _field(fields, "stream", False)
+    options = _field(fields, "stream_options", {})
+    metadata = _field(fields, "metadata", {})
+    if options and not stream:
+        raise Refused("stream_options is given, but stream is not true; leave it out", param="stream_options")
     limit = _whole(fields, "max_completion_tokens") if path == CHAT else None
     if limit is None:
-        limit = _whole(fields, "max_tokens")
+        default = DEFAULT_TOKENS if path != CHAT and "max_tokens" not in fields else None
+        limit = _whole(fields, "max_tokens") or default
     return Request(
-        id=name or f"{_prefix}-{next(_count)}",
+        id=_name(headers) or f"{_prefix}-{next(_count)}",
         path=path,
         body=fields,
         stream=stream,
         show_usage=bool(options.get("include_usage")),
         slo=_slo(headers, metadata),
         output_hint=_hint(headers, metadata),
-        prompt=_prompt_tokens(fields) if path != CHAT else _no_chat(fields),
-        limit=limit if limit is not None or path == CHAT else 16,  # the API's default for completions
+        prompt=_prompt_tokens(fields) if path != CHAT else _messages(fields),
+        limit=limit,
         arrival=arrival,
     )
 
 
+def _check_supported(fields: Body) -> None:
+    for key in REFUSED:
+        value = fields.get(key)
+        if type(value) in (int, float) or value not in NOTHING:
+            raise Refused(f"{key} is not supported by this router; leave it out", param=key)
+    inside = fields.get("vllm_xargs")
+    for key in NOT_A_CLIENTS:
+        if isinstance(inside, dict) and key in inside:
+            raise Refused(f"vllm_xargs.{key} is not supported by this router; leave it out", param="vllm_xargs")
+    for key in ONE:
+        value = fields.get(key)
+        if value is not None and not (type(value) is int and value == 1):
+            raise Refused(f"{key} is {excerpt(value)}; only 1 is supported", param=key)
+
+
+def _field(fields: Body, key: str, default: Any) -> Any:
+    """A field that is true or false, or an object, as its default is."""
+    value = fields.get(key)
+    if value is None:
+        return default
+    if type(value) is not type(default):
+        what = "true or false" if default is False else "an object"
+        raise Refused(f"{key} is {excerpt(value)}; it must be {what}", param=key)
+    return value
+
+
+def _name(headers: Mapping[bytes, bytes]) -> str:
+    """The client's name of the request, empty if it has none. Engines and answers get it too, in a header."""
+    name = headers.get(ID_HEADER, b"")
+    if len(name) > LONGEST_ID or not name.isascii() or not name.decode().isprintable():
+        raise Refused(
+            f"x-request-id is {excerpt(name)}; it must be up to {LONGEST_ID} printable ASCII characters",
+            param="x-request-id",
+        )
+    return name.decode()
+
+
 def _prompt_tokens(fields: Body) -> int:
-    """Tokens of a prompt that is given as token ids; 0 for a text."""
+    """Tokens of a prompt that is given as token ids; 0 for a text. A batch of one becomes what it holds."""
     prompt = fields.get("prompt")
-    if isinstance(prompt, str):
-        if not prompt:
-            raise Refused("prompt is empty; it must hold at least one token", param="prompt")
-        return 0
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        fields["prompt"] = prompt[0]  # a batch of one
-        return _prompt_tokens(fields)
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        raise Refused(f"prompt is a batch of {len(prompt)}; send them one by one", param="prompt")
-    if not isinstance(prompt, list) or not prompt:
-        what = "missing" if prompt is None else _shown(prompt)
+        if len(prompt) > 1:
+            raise Refused(f"prompt is a batch of {len(prompt)}; send them one by one", param="prompt")
+        prompt = fields["prompt"] = prompt[0]
+    if prompt == "" or prompt == []:
+        raise Refused("prompt is empty; it must hold at least one token", param="prompt")
+    if isinstance(prompt, str):
+        return 0
+    if not isinstance(prompt, list):
+        what = "missing" if prompt is None else excerpt(prompt)
         raise Refused(f"prompt is {what}; it must be a text or a list of token ids", param="prompt")
     if not all(type(token) is int and 0 <= token <= MAX_TOKENS for token in prompt):
         raise Refused("prompt holds something that is no token id; they are integers of at least 0", param="prompt")
     return len(prompt)
 
 
-def _no_chat(fields: Body) -> int:
+def _messages(fields: Body) -> int:
+    """0: nobody has counted their tokens."""
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-        what = "missing" if messages is None else _shown(messages)
+        what = "missing" if messages is None else excerpt(messages)
         raise Refused(f"messages is {what}; it must be a list of at least one message", param="messages")
     return 0
 
@@ -186,34 +226,36 @@ def _whole(fields: Body, key: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= MAX_TOKENS:
-        raise Refused(f"{key} is {_shown(value)}; it must be an integer of at least 1", param=key)
+        raise Refused(f"{key} is {excerpt(value)}; it must be an integer from 1 to {MAX_TOKENS}", param=key)
     return value
 
 
 def _slo(headers: Mapping[bytes, bytes], metadata: dict[str, Any]) -> int:
-    given: Any = headers.get(SLO_HEADER)
-    key = SLO_HEADER.decode() if given is not None else f"metadata.{SLO_KEY}"
-    given = given.decode("latin-1") if given is not None else metadata.get(SLO_KEY, "loose")
+    key, given = _said(headers, SLO_HEADER, metadata, SLO_KEY)
+    if given is None:
+        return SLO_CLASSES.index("loose")
     if given not in SLO_CLASSES:
-        raise Refused(f"{key}: {unknown('SLO class', str(given), SLO_CLASSES)}", param=key)
+        name = given[:LONGEST_ID] if isinstance(given, str) else excerpt(given)
+        raise Refused(f"{key}: {unknown('SLO class', name, SLO_CLASSES)}", param=key)
     return SLO_CLASSES.index(given)
 
 
 def _hint(headers: Mapping[bytes, bytes], metadata: dict[str, Any]) -> int | None:
-    given: Any = headers.get(OUTPUT_HEADER)
-    key = OUTPUT_HEADER.decode() if given is not None else f"metadata.{OUTPUT_KEY}"
-    given = given.decode("latin-1") if given is not None else metadata.get(OUTPUT_KEY)
+    key, given = _said(headers, OUTPUT_HEADER, metadata, OUTPUT_KEY)
     if given is None:
         return None
-    text = str(given)
-    if isinstance(given, bool) or not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= MAX_TOKENS:
-        raise Refused(f"{key} is {_shown(given)}; it must be an integer of at least 1", param=key)
-    return int(text)
+    digits = given if isinstance(given, str) else str(given) if type(given) is int else ""
+    if not re.fullmatch("[0-9]{1,10}", digits) or not 1 <= int(digits) <= MAX_TOKENS:
+        raise Refused(f"{key} is {excerpt(given)}; it must be an integer from 1 to {MAX_TOKENS}", param=key)
+    return int(digits)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+def _said(headers: Mapping[bytes, bytes], header: bytes, metadata: dict[str, Any], key: str) -> tuple[str, Any]:
+    """What a client says in a header or else in its metadata, and where; None: nothing."""
+    given = headers.get(header)
+    if given is not None:
+        return header.decode(), given.decode("latin-1")
+    return f"metadata.{key}", metadata.get(key)
 
 
 Status = Literal["finished", "failed", "rejected", "cancelled"]

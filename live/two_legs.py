@@ -2,7 +2,8 @@
 
 The *prefill leg* is the request with one token of output, never streamed: a streamed one gives no parameters and
 strands its KV blocks. Its answer carries `kv_transfer_params`. The *decode leg* is the request as the client wrote it
-with these parameters, whole and as they came; the decode engine then pulls the KV from the prefill engine.
+with these parameters, whole and as they came; the decode engine then pulls the KV from the prefill engine. Both legs
+must be sent the same `X-Request-Id`: before 0.13 that is all by which the engines know that they speak of one request.
 
 What a prefill leg left behind is good for a while only, its *lease*. A decode leg after that may read blocks of another
 request and answer 200 with wrong tokens, so the router keeps a deadline of its own, well below the lease.
@@ -11,7 +12,10 @@ request and answer 200 with wrong tokens, so the router keeps a deadline of its 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
+
+from .excerpt import excerpt
 
 Body = dict[str, Any]
 
@@ -19,17 +23,27 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 PARAMETERS = "kv_transfer_params"
 
-ASK = {"do_remote_decode": True, "do_remote_prefill": False}
-"""Parameters of a prefill leg: keep the KV for somebody who comes for it."""
+ASK = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+"""Parameters of a prefill leg: keep the KV for somebody who comes for it. vLLM 0.12 looks up the empty fields too when
+its buffer is in the host's memory, and dies where they are missing."""
 
 LEASE_SHARE = 0.5
 """Part of the lease within which a decode leg must be on its way."""
 
-NAMED_SINCE = (0, 16)
-"""First version of vLLM whose prefill engine names the request in its parameters; without the name newer decode engines
-hang, and die when the client goes."""
+NAMED_SINCE = (0, 13)
+"""First version of vLLM whose prefill engine names the request in its parameters (vllm-project/vllm#29665); without the
+name newer decode engines hang, and die when the client goes."""
 
-_SPENT_ON_PREFILL = ("min_tokens", "stream", "stream_options", "max_completion_tokens")
+_NOT_ON_PREFILL = ("max_completion_tokens", "min_tokens", "stop", "stop_token_ids", "stream_options")
+"""What one token cannot fulfil, or what could stop it: up to 0.20 at least, a prefill leg that ends by anything but its
+length (even by the model's end token) hands nothing over."""
 
 
 class BadHandover(ValueError):
@@ -45,8 +59,8 @@ def prefill_leg(body: Body) -> Body:
     Returns:
         A body of its own; the prompt is shared.
     """
-    leg = {key: value for key, value in body.items() if key not in _SPENT_ON_PREFILL}
-    return leg | {"max_tokens": 1, "stream": False, PARAMETERS: dict(ASK)}
+    leg = {key: value for key, value in body.items() if key not in _NOT_ON_PREFILL}
+    return leg | {"max_tokens": 1, "ignore_eos": True, "stream": False, PARAMETERS: dict(ASK)}
 
 
 def decode_leg(body: Body, parameters: dict[str, Any]) -> Body:
@@ -81,21 +95,45 @@ def handover(answer: Any, version: tuple[int, ...] | None = None) -> dict[str, A
     parameters = answer.get(PARAMETERS) if isinstance(answer, dict) else None
     if not isinstance(parameters, dict) or not parameters:
         raise BadHandover(f"the prefill answer carries no {PARAMETERS}")
-    if parameters.get("do_remote_prefill") is not True:
-        raise BadHandover(f"do_remote_prefill is {parameters.get('do_remote_prefill')!r}; it must be true")
     named = version is None or version >= NAMED_SINCE
-    for key, kind in (
-        ("remote_engine_id", str),
-        ("remote_host", str),
-        ("remote_port", int),
-        ("remote_block_ids", list),
-        *((("remote_request_id", str),) if named else ()),
-    ):
+    for key, fits, what in _NEEDED:
         value = parameters.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool) or value in ("", []):
-            what = "missing" if value is None else f"{value!r}"
-            raise BadHandover(f"{key} is {what}; it must be a {kind.__name__} that is not empty")
+        if fits(value) or (key == "remote_request_id" and value is None and not named):
+            continue
+        given = "missing" if key not in parameters else excerpt(value)
+        raise BadHandover(f"{key} is {given}; it must be {what}")
     return parameters
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _port(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= 65_535
+
+
+def _blocks(value: Any) -> bool:
+    """A list of blocks (up to 0.16), or one list for each group of layers, of which some may be empty.
+
+    The prefill engine lists all blocks of the prompt, those too that it found in its prefix cache, so there is always
+    one. A decode engine that was sent none would wait for nothing, or die.
+    """
+    if not isinstance(value, list):
+        return False
+    groups = value if all(isinstance(group, list) for group in value) else [value]
+    return any(groups) and all(type(block) is int and block >= 0 for group in groups for block in group)
+
+
+_NEEDED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("do_remote_prefill", lambda value: value is True, "true"),
+    ("remote_engine_id", _text, "text that is not empty"),
+    ("remote_host", _text, "text that is not empty"),
+    ("remote_port", _port, "a port"),
+    ("remote_block_ids", _blocks, "a list of block numbers that is not empty, or one for each group of layers"),
+    ("remote_request_id", _text, "text that is not empty"),
+)
+"""What a decode engine cannot do without, whether a value will do, and what it must be."""
 
 
 def version_of(text: Any) -> tuple[int, ...] | None:

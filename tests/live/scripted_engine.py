@@ -29,6 +29,10 @@ class ScriptedEngine:
         self.metrics = metrics(block_size)
         self.silent = False
         """Whether questions other than completions hang."""
+        self.says: dict[str, tuple[int, bytes]] = {}
+        """Status and body for other questions, by path, in place of the usual ones."""
+        self.asked: list[tuple[str, bytes]] = []
+        """Path and body of the other questions but `/metrics`."""
         self.url = ""
         self.polls = 0
         self._count = itertools.count()
@@ -47,9 +51,10 @@ class ScriptedEngine:
         await self.kill()
 
     async def kill(self) -> None:
-        """Closes everything at once."""
+        """Closes everything at once; `listen` starts it again."""
         if self._server is not None:
             self._server.close()
+            self._server = None
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -96,7 +101,12 @@ class ScriptedEngine:
             return
         if self.silent:
             await asyncio.sleep(3_600)
-        await whole(writer, 200, self._said(path, body))
+        if path != "/metrics":
+            self.asked.append((path, body))
+        if path in self.says:
+            await whole(writer, *self.says[path])
+        else:
+            await whole(writer, 200, self._said(path, body))
 
     def _said(self, path: str, body: bytes) -> bytes:
         if path == "/metrics":
