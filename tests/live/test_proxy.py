@@ -53,12 +53,9 @@ def test_a_completion_goes_over_both_legs(streamed: bool) -> None:
         assert got.status == 200 and got.headers[b"x-request-id"] == b"mine"
         assert (got.text if streamed else got.json["choices"][0]["text"]) == "0 1 2 3 "
         prefill, decode = setup.engines["prefill/0"], setup.engines["decode/0"]
-        assert prefill.legs == [
-            {
-                **{"model": "tiny", "prompt": PROMPT, "max_tokens": 1, "stream": False},
-                "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
-            }
-        ]
+        leg = prefill.legs[0]
+        assert leg["kv_transfer_params"]["do_remote_decode"] is True
+        assert (leg["prompt"], leg["max_tokens"], leg["stream"]) == (PROMPT, 1, False)
         leg = decode.legs[0]
         handed = leg.pop("kv_transfer_params")
         assert handed == parameters(prefill) | {"remote_request_id": "cmpl-0"}
