@@ -269,7 +269,10 @@ class Stream(Reply):
     def _end(self) -> list[bytes]:
         if not self._wish.usage:
             return [_DONE]
-        counts = {**self._counts(self._sent), "prompt_tokens_details": {"cached_tokens": self._cached()}}
+        details: dict[str, Any] = {"cached_tokens": self._cached()}
+        if self._wish.kind == "chat":
+            details["created_cache_tokens"] = None
+        counts = {**self._counts(self._sent), "prompt_tokens_details": details}
         return [self._object({"choices": [], "usage": counts, "system_fingerprint": FINGERPRINT}), _DONE]
 
     def _object(self, more: dict[str, Any]) -> bytes:

@@ -65,8 +65,8 @@ class Api:
         self._resume = resume
         self._hazards = hazards
         self._created = int(time.time())
+        self._engine_name = uuid4().hex[:16]
         self._stalled: list[Exchange] = []
-        self._completions = 0
         self._routes: dict[str, dict[str, Callable[[Exchange], None]]] = {
             "/v1/completions": {"POST": lambda exchange: self._generate(exchange, "completion")},
             "/v1/chat/completions": {"POST": lambda exchange: self._generate(exchange, "chat")},
@@ -265,7 +265,22 @@ class Api:
             "root": self._model,
             "parent": None,
             "max_model_len": self._loop.engine.spec.max_model_len,
-            "permission": [],
+            "permission": [
+                {
+                    "id": f"modelperm-{self._engine_name}",
+                    "object": "model_permission",
+                    "created": self._created,
+                    "allow_create_engine": False,
+                    "allow_sampling": True,
+                    "allow_logprobs": True,
+                    "allow_search_indices": False,
+                    "allow_view": True,
+                    "allow_fine_tuning": False,
+                    "organization": "*",
+                    "group": None,
+                    "is_blocking": False,
+                }
+            ],
         }
         exchange.reply_json(200, {"object": "list", "data": [card]})
 

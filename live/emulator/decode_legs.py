@@ -17,6 +17,9 @@ from .side_channel import Channel, PullFailed
 HANDSHAKE_TIMEOUT_PS = 5 * PS_PER_S
 """Engine time after which a decode engine notices that nobody answers at a side channel."""
 
+HANDSHAKE_LEAST_S = 5.0
+"""Wall seconds that a side channel has to answer if somebody is there: a network does not follow the time scale."""
+
 
 class LocalLegs:
     """The legs of an engine that does whole requests: there is nothing to hold or to pull."""
@@ -135,7 +138,7 @@ class DecodeLegs(LocalLegs):
         channel = self._channel(remote)
         assert remote.request_id is not None and remote.engine_id is not None and remote.blocks is not None
         known = channel.knows(remote.engine_id)
-        limit = None if known else clock.seconds_until(start + HANDSHAKE_TIMEOUT_PS)
+        limit = None if known else max(HANDSHAKE_LEAST_S, clock.seconds_until(start + HANDSHAKE_TIMEOUT_PS))
         ago: Callable[[], int] = lambda: clock.now() - start  # noqa: E731
         try:
             async with asyncio.timeout(limit):

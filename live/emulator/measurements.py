@@ -62,7 +62,7 @@ class Measurements:
         self._role = role
         self._clock = clock
         quoted = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        self._labels = f'engine="0",model_name="{quoted}"'
+        self._model_label = f'model_name="{quoted}"'
         self.preemptions = 0
         self.failed_transfers = 0
         self.expired = 0
@@ -155,9 +155,9 @@ class Measurements:
         waiting = {"capacity": usage.waiting - in_transit, "deferred": in_transit}
         self._gauge(lines, "num_requests_running", [("", usage.running)])
         self._gauge(lines, "num_requests_waiting", [("", usage.waiting)])
-        self._gauge(lines, "num_requests_waiting_by_reason", [(f',reason="{k}"', n) for k, n in waiting.items()])
+        self._gauge(lines, "num_requests_waiting_by_reason", [(f'reason="{k}"', n) for k, n in waiting.items()])
         states = (("awake", 1), ("weights_offloaded", 0), ("discard_all", 0))
-        self._gauge(lines, "engine_sleep_state", [(f',sleep_state="{state}"', on) for state, on in states])
+        self._gauge(lines, "engine_sleep_state", [(f'sleep_state="{state}"', on) for state, on in states])
         self._gauge(lines, "gpu_cache_usage_perc" if old_names else "kv_cache_usage_perc", [("", share)])
         for name, count in (
             ("prefix_cache_queries", self._queried_tokens),
@@ -169,7 +169,7 @@ class Measurements:
             ("generation_tokens", self._output_tokens),
         ):
             self._counter(lines, name, [("", count)])
-        outcomes = [(f',finished_reason="{reason}"', count) for reason, count in self._outcomes.items()]
+        outcomes = [(f'finished_reason="{reason}"', count) for reason, count in self._outcomes.items()]
         self._counter(lines, "request_success", outcomes)
         histograms = dict(self._histograms)
         if self._role != "mixed":
@@ -196,19 +196,26 @@ class Measurements:
         labels = ",".join(f'{name}="{value}"' for name, value in known.items())
         return ["# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{labels}}} 1.0"]
 
+    def _labels(self, more: str) -> str:
+        """The labels of a metric, in the order of their names as vLLM has them."""
+        before = more and more < self._model_label
+        parts = ['engine="0"', more if before else "", self._model_label, "" if before else more]
+        return ",".join(part for part in parts if part)
+
     def _gauge(self, lines: list[str], name: str, values: Iterable[tuple[str, float]]) -> None:
         lines.append(f"# TYPE vllm:{name} gauge")
-        lines += [f"vllm:{name}{{{self._labels}{more}}} {float(value)}" for more, value in values]
+        lines += [f"vllm:{name}{{{self._labels(more)}}} {float(value)}" for more, value in values]
 
     def _counter(self, lines: list[str], name: str, values: Iterable[tuple[str, int]]) -> None:
         lines.append(f"# TYPE vllm:{name}_total counter")
-        lines += [f"vllm:{name}_total{{{self._labels}{more}}} {float(value)}" for more, value in values]
+        lines += [f"vllm:{name}_total{{{self._labels(more)}}} {float(value)}" for more, value in values]
 
     def _histogram(self, lines: list[str], name: str, histogram: Histogram) -> None:
         lines.append(f"# TYPE vllm:{name} histogram")
         total = 0
         for bound, count in zip([*histogram.bounds, "+Inf"], histogram.counts, strict=True):
             total += count
-            lines.append(f'vllm:{name}_bucket{{{self._labels},le="{bound}"}} {float(total)}')
-        lines.append(f"vllm:{name}_count{{{self._labels}}} {float(total)}")
-        lines.append(f"vllm:{name}_sum{{{self._labels}}} {histogram.sum}")
+            bounded = self._labels(f'le="{bound}"')
+            lines.append(f"vllm:{name}_bucket{{{bounded}}} {float(total)}")
+        lines.append(f"vllm:{name}_count{{{self._labels('')}}} {float(total)}")
+        lines.append(f"vllm:{name}_sum{{{self._labels('')}}} {histogram.sum}")

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from disaggroute.envs.cluster import MAX_TIME_PS, Cluster
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
+from disaggroute.envs.simulator import engine_entries as core
 from disaggroute.envs.simulator import simulate
 from disaggroute.envs.simulator.engine import Engine, EngineEvent, Role, Usage
 from disaggroute.envs.simulator.reference import run_reference
 from disaggroute.envs.simulator.reference_instance import Request
+from disaggroute.envs.simulator.warm import warm_up_engine
 from disaggroute.envs.trace import Trace
 
 from ...differential.cases import random_case
@@ -362,3 +364,12 @@ def test_what_could_outlast_time_is_refused() -> None:
     with pytest.raises(ValueError, match="a request of 2 output tokens could take 576460 s; allowed are at most"):
         alone.submit("late", prompt=4, output=2, now=MAX_TIME_PS)
     assert len(alone) == 0
+
+
+def test_warming_up_compiles_every_entry() -> None:
+    warm_up_engine()
+    compiled = [value for value in vars(core).values() if hasattr(value, "signatures")]
+    own = [value for value in compiled if value.__module__ == core.__name__]
+    entries = [value for value in own if not value.targetoptions.get("no_cpython_wrapper")]
+    assert len(entries) > 8
+    assert [value.__name__ for value in entries if not value.signatures] == []

@@ -40,9 +40,10 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 
 def options(role: str, **changes: Any) -> EngineOptions:
-    """Options of an engine with the A40 profile, faster than life."""
+    """Options of an engine with the A40 profile, faster than life; its leases last half a minute of life."""
     given = {"profile": "a40-qwen2.5-3b", "role": role, "model": "tiny", "time_scale": FAST}
-    return EngineOptions.model_validate(given | changes)
+    overrides = {"lease_s": 30 / FAST} | changes.pop("overrides", {})
+    return EngineOptions.model_validate({**given, "overrides": overrides, **changes})
 
 
 @dataclass
@@ -118,7 +119,9 @@ class Client:
         for line in text.splitlines():
             if not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
-                found[name.replace('engine="0",model_name="tiny"', "").replace("{}", "")] = float(value)
+                for label in ('engine="0"', ',model_name="tiny"'):
+                    name = name.replace(label, "")
+                found[name.replace("{,", "{").replace("{}", "")] = float(value)
         return found
 
     async def metric(self, name: str) -> float:

@@ -200,6 +200,16 @@ def test_a_real_workload_takes_the_times_that_the_simulator_gives() -> None:
     assert pair.first.measurements.expired == 0
 
 
+def test_a_request_that_queues_for_a_decode_engine_keeps_its_lease() -> None:
+    first = profiles.load("a40-qwen2.5-3b").engine(lease_s=2.0)
+    second = profiles.load("a40-qwen2.5-3b").engine(lease_s=2.0, max_num_seqs=1)
+    lengths = np.array([40, 40], np.int32), np.array([800, 20], np.int32)  # the first decodes for ten seconds
+    times, classes = np.array([0, PS_PER_S]), np.zeros(2, np.int8)
+    pair = agrees(Trace(times, *lengths, classes, classes, times, times), Cluster((first,), (second,)))
+    assert pair.decodes[1].joined - pair.prefills[1].first > 8 * PS_PER_S
+    assert pair.first.measurements.expired == pair.first.measurements.notifications_after_expiry == 0
+
+
 def test_an_idle_engine_starts_its_time_again_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_loop, "_RESTART_PS", 1000 * PS_PER_S)
     clock = HandClock(1.0)
