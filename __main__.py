@@ -98,6 +98,7 @@ def _mount() -> None:
     from .benchmarks.commands import app as bench_app
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
+    from .live.commands import app as live_app
     from .training import commands, name_commands, return_commands, scenario_commands, timeline_commands, tune_commands
 
     name_commands.register(app)
@@ -109,6 +110,7 @@ def _mount() -> None:
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
     app.add_typer(bench_app, name="bench")
+    app.add_typer(live_app, name="live")
 
 
 def _say(sentence: str) -> None:

@@ -100,7 +100,8 @@ def safetensors(tensors: Mapping[str, Array]) -> bytes:
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *(tensor.astype("<f4").tobytes() for tensor in tensors.values())])
+    numbers = b"".join(tensor.astype("<f4").tobytes() for tensor in tensors.values())
+    return len(text).to_bytes(8, "little") + text + numbers
 
 
 def tokens_of(text: str) -> list[int]:
