@@ -1,6 +1,6 @@
 # Every target works from a clean clone with Python 3.11 and make; nothing needs an activated environment.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint dev docs bench clean
+.PHONY: help demo test test-long test-engines lint dev docs bench clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -26,6 +26,7 @@ help:
 	@echo "make demo       evaluate the baselines on the study's scenario: a table, figures and a page"
 	@echo "make test       run the test suite"
 	@echo "make test-long  run the tests that take minutes"
+	@echo "make test-engines  install vLLM and NIXL for the CPU into .engines and run the tests that need them"
 	@echo "make lint       ruff, mypy --strict, and the documentation with warnings as errors"
 	@echo "make dev        install every extra (but engines) and prepare the tree for editors"
 	@echo "make docs       build the documentation into site/"
@@ -43,6 +44,11 @@ test-long: $(VENV)/.full
 	$(WARM_UP)
 	$(PYTEST) -n $(WORKERS) --maxprocesses 8 --dist worksteal -m long --hypothesis-profile long
 
+test-engines: export DISAGGROUTE_ENGINES := $(CURDIR)/.engines
+test-engines: $(VENV)/.full
+	$(PY) -m disaggroute live install-engines --cpu
+	$(PYTEST) -m engines tests/engines
+
 lint: $(VENV)/.full .types/disaggroute
 	$(PY) -m ruff check .
 	MYPYPATH=.types $(PY) -m mypy -p disaggroute
@@ -57,7 +63,7 @@ bench: $(VENV)/.base
 	$(PY) -m disaggroute bench
 
 clean:
-	rm -rf $(VENV) .types .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info
+	rm -rf $(VENV) .engines .types .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info
 
 $(PY):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none was found on the PATH." >&2; exit 1; }

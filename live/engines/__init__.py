@@ -1,0 +1,1 @@
+"""Real engines: vLLM with NIXL, installed, given a tiny model, and started."""

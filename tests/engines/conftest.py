@@ -1,0 +1,69 @@
+"""One prefill and two decode engines for all tests, the ones that a test has killed started anew for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from disaggroute.live.engines.installation import engine_python
+from disaggroute.live.engines.launcher import EngineOptions, RealEngine, start_all
+from disaggroute.live.engines.tiny_model import make_tiny_model
+
+LEASE_S = 15
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """1P+2D; the second decode engine prefills itself what it cannot pull."""
+
+    prefill: RealEngine
+    decodes: tuple[RealEngine, RealEngine]
+
+    @property
+    def engines(self) -> list[RealEngine]:
+        return [self.prefill, *self.decodes]
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    try:
+        return engine_python()
+    except ValueError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def started(python: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    logs = tmp_path_factory.mktemp("engines")
+    fails = EngineOptions(lease_s=LEASE_S)
+    recomputes = EngineOptions(lease_s=LEASE_S, kv_load_failure_policy="recompute")
+    cluster = Cluster(
+        RealEngine("prefill", model, python, logs / "prefill.log", options=fails),
+        (
+            RealEngine("decode", model, python, logs / "decode-0.log", options=fails),
+            RealEngine("decode", model, python, logs / "decode-1.log", options=recomputes),
+        ),
+    )
+    try:
+        start_all(cluster.engines)
+        yield cluster
+    finally:
+        for engine in cluster.engines:
+            engine.kill()
+
+
+@pytest.fixture
+def cluster(started: Cluster) -> Cluster:
+    dead = [engine for engine in started.engines if not engine.healthy()]
+    for engine in dead:
+        engine.kill()
+    start_all(dead)
+    return started

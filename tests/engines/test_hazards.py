@@ -1,0 +1,126 @@
+"""What engines do when the protocol is broken or an engine dies: the reasons for the router's care."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from ..live.engines.plain_qwen import continuation
+from .conftest import Cluster
+from .two_leg_client import Client, first_token, new_prompt, run, until
+
+pytestmark = pytest.mark.engines
+
+
+def test_a_decode_leg_after_the_lease_answers_200_with_wrong_tokens(cluster: Cluster) -> None:
+    async def test(client: Client) -> None:
+        prefill, decode = cluster.prefill, cluster.decodes[0]
+        late = await client.metric(prefill, "nixl_num_notifications_after_expiry_total")
+        prompt = new_prompt(320)
+        parameters = await client.prefill_leg(prefill, {"prompt": prompt})
+        await until(lambda: client.blocks_free(prefill), "the lease has ended")
+        # Other prompts fill every block: 5 times 63 of 128.
+        for _ in range(5):
+            await client.ask(prefill, {"prompt": new_prompt(2000), "max_tokens": 1})
+        body = {"prompt": prompt, "max_tokens": 8, "ignore_eos": True}
+        answer = await client.ask(decode, body | {"kv_transfer_params": parameters})
+        assert answer.status == 200 and answer.error is None and len(answer.tokens) == 8
+        assert answer.tokens != continuation(prompt, 8)
+
+        async def noticed() -> bool:
+            return await client.metric(prefill, "nixl_num_notifications_after_expiry_total") == late + 1
+
+        await until(noticed, "the prefill engine counts the late pull")
+
+    run(test)
+
+
+def test_a_decode_leg_without_the_name_of_its_request_hangs_and_kills_the_engine_when_the_client_goes(
+    cluster: Cluster,
+) -> None:
+    async def test(client: Client) -> None:
+        decode = cluster.decodes[0]
+        body = {"prompt": new_prompt(100), "max_tokens": 4}
+        parameters = await client.prefill_leg(cluster.prefill, body)
+        del parameters["remote_request_id"]
+        leg = asyncio.create_task(client.ask(decode, body | {"kv_transfer_params": parameters}))
+
+        async def waits() -> bool:
+            return await client.metric(decode, "num_requests_waiting") == 1
+
+        await until(waits, "the request waits for its KV")
+        finished, _ = await asyncio.wait([leg], timeout=3)
+        assert not finished
+        leg.cancel()
+
+        async def dead() -> bool:
+            return not await asyncio.to_thread(decode.healthy)
+
+        await until(dead, "the engine is dead")
+        assert "remote_request_id" in decode.reason()
+
+    run(test)
+
+
+def test_a_prefill_engine_killed_between_the_legs_fails_the_decode_leg_or_has_it_recompute(cluster: Cluster) -> None:
+    async def test(client: Client) -> None:
+        prompts = [new_prompt(100) for _ in range(3)]
+        legs = [
+            {"prompt": prompt, "max_tokens": 6, "ignore_eos": True}
+            | {"kv_transfer_params": await client.prefill_leg(cluster.prefill, {"prompt": prompt})}
+            for prompt in prompts
+        ]
+        cluster.prefill.kill()
+        fails, recomputes = cluster.decodes
+        plain = await client.ask(fails, legs[0])
+        assert plain.status == 500 and plain.error is not None
+        # In a stream the status has gone out before: the error is an event.
+        streamed = await client.ask(fails, legs[1] | {"stream": True})
+        assert streamed.status == 200 and streamed.error is not None and not streamed.tokens and streamed.done
+        healed = await client.ask(recomputes, legs[2])
+        assert healed.status == 200 and healed.tokens == continuation(prompts[2], 6)
+        # Both go on.
+        for decode in cluster.decodes:
+            prompt = new_prompt(50)
+            answer = await client.ask(decode, {"prompt": prompt, "max_tokens": 4, "ignore_eos": True})
+            assert answer.tokens == continuation(prompt, 4)
+
+    run(test)
+
+
+def test_a_decode_engine_killed_during_decode_breaks_the_stream_without_its_end(cluster: Cluster) -> None:
+    async def test(client: Client) -> None:
+        victim, other = cluster.decodes
+        body = {"prompt": new_prompt(100), "max_tokens": 1900, "ignore_eos": True}
+        parameters = await client.prefill_leg(cluster.prefill, body)
+        with pytest.raises(aiohttp.ClientError):
+            async with first_token(client, victim, body | {"kv_transfer_params": parameters}) as stream:
+                victim.kill()
+                assert [event async for event in stream][-1] is not None, "the stream ended as if it were whole"
+                raise aiohttp.ClientPayloadError("the stream ended without its mark")
+        # The prefill engine is none the worse, and the other decode engine answers.
+        again = {"prompt": body["prompt"], "max_tokens": 6, "ignore_eos": True}
+        answer = await client.two_legs(cluster.prefill, other, again)
+        assert answer.tokens == continuation(new := again["prompt"], 6) and len(new) == 100
+
+    run(test)
+
+
+def test_a_decode_engine_killed_before_the_pull_leaves_the_blocks_to_the_end_of_the_lease(cluster: Cluster) -> None:
+    async def test(client: Client) -> None:
+        victim, other = cluster.decodes
+        expired = await client.metric(cluster.prefill, "nixl_num_kv_expired_reqs_total")
+        body = {"prompt": new_prompt(200), "max_tokens": 6, "ignore_eos": True}
+        await client.prefill_leg(cluster.prefill, body)
+        victim.kill()
+        with pytest.raises(aiohttp.ClientError):
+            await client.ask(victim, body)
+        # Prefilled again for another engine, it is answered rightly.
+        answer = await client.two_legs(cluster.prefill, other, body)
+        assert answer.tokens == continuation(body["prompt"], 6)
+        await until(lambda: client.blocks_free(cluster.prefill), "the blocks are free after the lease")
+        assert await client.metric(cluster.prefill, "nixl_num_kv_expired_reqs_total") == expired + 1
+
+    run(test)
