@@ -129,7 +129,7 @@ class EmulatedCluster:
         for engine in self.engines:
             pools.setdefault(engine.role, []).append({"url": engine.url, "name": engine.name})
         lease = {} if self.lease_s is None else {"lease_s": max(self.lease_s * self.time_scale, 1.0)}
-        base = {"name": self.config.name, "model": self.model, "tokenizer": "bytes", "profile": self.profile}
+        base = {"name": self.config.name, "model": self.model, "tokenizer": "engine", "profile": self.profile}
         return LiveCluster.load({**base, **lease, **pools, **fields})
 
     def kill(self, name: str) -> None:
