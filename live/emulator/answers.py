@@ -184,6 +184,7 @@ class Stream(Reply):
     """An answer in server-sent events, one for each token; those of tokens that are due together are sent together."""
 
     _begun = False
+    _sent = 0
 
     def prefilled(self, parameters: dict[str, Any]) -> None:
         """Answers a prefill leg: a stream has no place for its parameters, and its KV stays where it is."""
@@ -205,8 +206,6 @@ class Stream(Reply):
         """Sends an error, with which the stream ends."""
         if not self._exchange.done:
             self._send([_ERROR_EVENT, _DONE])
-
-    _sent = 0
 
     def _some(self, new: Sequence[int]) -> None:
         if new:

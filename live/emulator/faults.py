@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -99,7 +99,7 @@ class Faults:
         for fault in faults:
             self.set(fault)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Fault]:
         return iter(self._set)
 
     def set(self, fault: Fault) -> None:
