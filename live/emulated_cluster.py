@@ -48,7 +48,7 @@ class EmulatedProcess:
     @property
     def last_words(self) -> str:
         """The end of its log."""
-        return "; ".join(line.strip() for line in self.log[-3:]) or "it said nothing"
+        return "; ".join(line.strip() for line in self.log[-30:]) or "it said nothing"
 
 
 class EmulatedCluster:
@@ -153,12 +153,11 @@ class EmulatedCluster:
         return next(engine for engine in self.engines if engine.name == name)
 
     def _start(self, role: str, name: str, own: list[str]) -> EmulatedProcess:
-        words = [sys.executable, "-m", __package__.partition(".")[0], "live", "engine", *own, *self._shared]
-        if sys.platform.startswith("linux"):
-            words.append("--with-parent")
+        program = [sys.executable, "-m", __package__.partition(".")[0]]
+        words = [*program, "live", "engine", "--with-parent", *own, *self._shared]
         process = subprocess.Popen(
             words,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

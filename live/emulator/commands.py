@@ -35,7 +35,9 @@ def emulate_engine(
     fault: Annotated[
         list[str] | None, typer.Option(help="A fault from the start, as in drop_connection:tokens=3,requests=2.")
     ] = None,
-    with_parent: Annotated[bool, typer.Option("--with-parent", help="End when the parent process ends.")] = False,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", help="End when the standard input ends, as it does with the parent.")
+    ] = False,
 ) -> None:
     """Run one emulated engine: vLLM's HTTP API, timed by a profile."""
     from ...envs import catalog

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,8 @@ from .measurements import Measurements
 from .options import EngineOptions
 from .prefill_legs import PrefillLegs
 from .side_channel import Lines, Message
+
+_log = logging.getLogger(__name__)
 
 
 class EmulatedEngine:
@@ -125,6 +128,7 @@ class EmulatedEngine:
         try:
             action()
         except Exception as error:
+            _log.exception("the engine cannot go on")  # crash() may end the process, and the exception with it
             self.crash(error_text(error))
             raise
 

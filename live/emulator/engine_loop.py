@@ -138,7 +138,8 @@ class EngineLoop:
 
     def release(self, generation: Generation, when: int) -> None:
         """A prefill engine holds the KV of a request no longer, from `when` (ps) on."""
-        self.engine.release(generation.key, max(when, self.engine.now))
+        if generation.key in self.engine:  # Its client may have gone in the turn in which its prefill ended.
+            self.engine.release(generation.key, max(when, self.engine.now))
         self._running.pop(generation.key, None)
         self.wake()
 
@@ -176,12 +177,15 @@ class EngineLoop:
         while self._agenda and self._agenda[0][0] <= now:
             time, _, action = heappop(self._agenda)
             action(time)
+        now = max(now, self.engine.now)  # An action takes its time, and may have told the engine of it.
         for event in self.engine.advance(now):
             generation = self._running.get(event.request)  # type: ignore[call-overload]
             if generation is not None:
                 self._turns[event.kind](generation, event)
         for generation in list(self._streams.values()):
-            self._tell(generation, self.engine.tokens(generation.key, now), now)
+            if generation.key in self._streams:  # Who is told of a token may end other requests.
+                now = max(now, self.engine.now)
+                self._tell(generation, self.engine.tokens(generation.key, now), now)
         self._plan(now)
 
     def next_time(self) -> int | None:

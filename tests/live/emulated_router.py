@@ -130,15 +130,26 @@ async def load(url: str, count: int, concurrency: int, prefix: str, *, leave_eve
                 size = 2 + k % 12
                 body = {"model": MODEL, "prompt": prompt, "max_tokens": size, "ignore_eos": True, "stream": k % 2 == 0}
                 tally.sent.append(name)
-                leaves = leave_every and k % leave_every == 0
-                try:
-                    async with asyncio.timeout(0.05 if leaves else None):
-                        await check(session, url, body, name, expected(prompt, size), tally)
-                except TimeoutError:
+                if leave_every and k % leave_every == 0:
+                    await leave(url, body, name, (k % 7) * 0.01)
                     tally.left += 1
+                else:
+                    await check(session, url, body, name, expected(prompt, size), tally)
 
         await asyncio.gather(*(one(k) for k in range(count)))
     return tally
+
+
+async def leave(url: str, body: dict[str, Any], name: str, after_s: float) -> None:
+    """Sends a whole request and closes the connection, whatever has come by then."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    text = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\nx-request-id: {name}\r\ncontent-length: {len(text)}\r\n\r\n"
+    writer.write(head.encode() + text)
+    await writer.drain()
+    await asyncio.sleep(after_s)
+    writer.close()
 
 
 async def check(

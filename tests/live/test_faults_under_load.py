@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ import pytest
 from disaggroute.live.emulated_cluster import EmulatedCluster
 
 from .emulated_router import KEY, MODEL, PROFILE, RouterThread, Tally, full_disk, load, recorded, router
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="engines die with their parent on Linux")
 
 REQUESTS, AT_ONCE = 60, 12
 
@@ -45,6 +42,7 @@ def fault(engines: EmulatedCluster, name: str, **fields: Any) -> None:
 
 def clear(engines: EmulatedCluster) -> None:
     for engine in engines.engines:
+        assert engine.process.poll() is None, f"{engine.name} has died: {engine.last_words}"
         with urllib.request.urlopen(
             urllib.request.Request(f"{engine.url}/emulator/faults", method="DELETE"), timeout=30
         ):
