@@ -71,7 +71,7 @@ class ScriptedEngine:
         try:
             while True:
                 await self._answer(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
