@@ -101,7 +101,7 @@ class Engine:
         mine = await self._own_entry(cluster.model, timeout)
         metrics = await self._asked("/metrics", timeout)
         try:
-            poll = reported(metrics)
+            reported(metrics)
             block_size, blocks = cache_size(metrics)
         except MissingMetric as error:
             raise Unfit(f"{self.name} ({self.client.url}/metrics): {error}") from None
@@ -111,7 +111,7 @@ class Engine:
         version = await self.client.fetch("GET", "/version", headers=b"", timeout=timeout)
         said = _json(version.body) if version.status == 200 else None
         self.version = version_of(said.get("version")) if isinstance(said, dict) else None
-        self.block_size, self.blocks, self.poll = block_size, blocks, poll
+        self.block_size, self.blocks = block_size, blocks
         length = mine.get("max_model_len")
         self.max_model_len = length if type(length) is int and length > 0 else 0
 
