@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
@@ -12,7 +12,7 @@ from ..envs.cluster import EngineSpec
 from .breaker import Breaker
 from .cluster_file import EngineEntry, LiveCluster, Role
 from .engine_metrics import MissingMetric, Reported, cache_size, reported
-from .http_client import Answer, HttpClient, Unreachable
+from .http_client import HttpClient, Unreachable
 from .two_legs import version_of
 
 Health = Literal["unknown", "up", "ejected"]
@@ -63,7 +63,6 @@ class Engine:
     poll: Reported | None = None
     polled_at: int = -1
     ejections: int = 0
-    serial: int = field(default=-1)
 
     @staticmethod
     def of(role: Role, name: str, entry: EngineEntry, *, faults: int, pause_s: float) -> Engine:
@@ -88,48 +87,55 @@ class Engine:
     async def meet(self, cluster: LiveCluster, timeout: float) -> None:
         """Asks the engine what it is, and checks that against the cluster.
 
+        What it has told once must stay so, if the cluster does not say it: an engine that comes back may be another
+        process.
+
         Args:
             cluster: what it must fit.
             timeout: s for each question.
 
         Raises:
-            Unreachable: it does not answer.
+            Unreachable: it does not answer, or says that it cannot now.
             Unfit: it serves another model, has another block size, or does not export a metric; names what.
         """
-        models = await self._asked("/v1/models", timeout)
-        served = models.get("data") if isinstance(models, dict) else None
-        entries = [entry for entry in served or [] if isinstance(entry, dict)]
-        mine = next((entry for entry in entries if entry.get("id") == cluster.model), None)
-        if mine is None:
-            names = ", ".join(str(entry.get("id")) for entry in entries) or "none"
-            raise Unfit(f"{self.name} ({self.client.url}) serves {names}; the cluster's model is {cluster.model}")
-        metrics = await self.client.fetch("GET", "/metrics", headers=b"", timeout=timeout)
+        mine = await self._own_entry(cluster.model, timeout)
+        metrics = await self._asked("/metrics", timeout)
         try:
-            reported(metrics.body)
-            block_size, blocks = cache_size(metrics.body)
+            reported(metrics)
+            block_size, blocks = cache_size(metrics)
         except MissingMetric as error:
             raise Unfit(f"{self.name} ({self.client.url}/metrics): {error}") from None
-        if cluster.block_size not in (None, block_size):
-            raise Unfit(f"{self.name} has KV blocks of {block_size} tokens; the cluster's have {cluster.block_size}")
+        wanted = cluster.block_size or self.block_size
+        if wanted not in (0, block_size):
+            raise Unfit(f"{self.name} has KV blocks of {block_size} tokens; the cluster's have {wanted}")
+        version = await self.client.fetch("GET", "/version", headers=b"", timeout=timeout)
+        said = _json(version.body) if version.status == 200 else None
+        self.version = version_of(said.get("version")) if isinstance(said, dict) else None
         self.block_size, self.blocks = block_size, blocks
         length = mine.get("max_model_len")
-        self.max_model_len = length if isinstance(length, int) else 0
-        try:
-            self.version = version_of((await self._asked("/version", timeout)).get("version"))
-        except (Unfit, AttributeError):
-            self.version = None
+        self.max_model_len = length if type(length) is int and length > 0 else 0
 
-    async def _asked(self, path: str, timeout: float) -> Any:
-        answer: Answer = await self.client.fetch("GET", path, headers=b"", timeout=timeout)
+    async def _own_entry(self, model: str, timeout: float) -> dict[str, Any]:
+        """What it says of the model that it should serve."""
+        said = _json(await self._asked("/v1/models", timeout))
+        if not isinstance(said, dict) or not isinstance(said.get("data"), list):
+            raise Unfit(f"{self.name} ({self.client.url}/v1/models) does not answer with a list of models")
+        entries = [entry for entry in said["data"] if isinstance(entry, dict)]
+        for entry in entries:
+            if entry.get("id") == model:
+                return entry
+        names = ", ".join(str(entry.get("id"))[:100] for entry in entries[:10]) or "none"
+        raise Unfit(f"{self.name} ({self.client.url}) serves {names}; the cluster's model is {model}")
+
+    async def _asked(self, path: str, timeout: float) -> bytes:
+        answer = await self.client.fetch("GET", path, headers=b"", timeout=timeout)
         if answer.status != 200:
-            raise Unfit(f"{self.name} ({self.client.url}{path}) answers {answer.status}")
-        try:
-            return orjson.loads(answer.body)
-        except ValueError:
-            raise Unfit(f"{self.name} ({self.client.url}{path}) does not answer in JSON") from None
+            kind = Unreachable if answer.status >= 500 else Unfit  # It cannot now, or never.
+            raise kind(f"{self.name} ({self.client.url}{path}) answers {answer.status}")
+        return answer.body
 
     def spec(self, cluster: LiveCluster) -> EngineSpec:
-        """What the router believes about it: the profile, with the size of the KV cache that it reports.
+        """What the router believes about it: the profile, with the sizes that it reports.
 
         Raises:
             ValueError: an unknown profile, or values that do not fit it.
@@ -138,21 +144,27 @@ class Engine:
         if self.blocks:
             changes = {key: value for key, value in changes.items() if key not in ("num_blocks", "kv_tokens")}
             changes |= {"num_blocks": self.blocks, "block_size": self.block_size}
-        if self.max_model_len:
-            changes |= {"max_model_len": self.max_model_len}
+        lengths = [length for length in (self.max_model_len, cluster.max_model_len) if length]
+        if lengths:
+            changes |= {"max_model_len": min(lengths)}
         return cluster.profile_of(self.entry).engine(**changes)
 
     async def ask_poll(self, timeout: float) -> Reported:
         """What it reports now.
 
         Raises:
-            Unreachable: no answer in time, or not 200.
+            Unreachable: no answer in time, or it says that it cannot now.
+            Unfit: it has no metrics.
             MissingMetric: a metric has gone.
         """
-        answer = await self.client.fetch("GET", "/metrics", headers=b"", timeout=timeout)
-        if answer.status != 200:
-            raise Unreachable(f"{self.client.url}/metrics answers {answer.status}")
-        return reported(answer.body)
+        return reported(await self._asked("/metrics", timeout))
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return None
 
 
 async def meet_all(engines: list[Engine], cluster: LiveCluster, timeout: float) -> list[Unfit | Unreachable | None]:

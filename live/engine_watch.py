@@ -10,6 +10,7 @@ from contextlib import suppress
 from pydantic import BaseModel, Field
 
 from ..envs.cluster_config import STRICT
+from ..envs.error_text import error_text
 from .clock import Clock
 from .cluster_file import LiveCluster
 from .engine import Engine, Unfit
@@ -48,7 +49,7 @@ class EngineWatch:
     """One task per engine.
 
     An ejected engine's connections are closed, so that legs that hang there fail and can be sent elsewhere. One that
-    returns may be another process: it is asked anew what it is.
+    returns may be another process, and so may one that has missed a single poll: it is asked anew what it is.
     """
 
     def __init__(
@@ -85,7 +86,10 @@ class EngineWatch:
             engine.ejections += 1
             log.warning("%s is ejected: %s", engine.name, reason)
         engine.health, engine.reason = "ejected", reason
-        self._on_change(engine)
+        try:
+            self._on_change(engine)
+        except Exception:
+            log.exception("telling that %s is ejected", engine.name)
         await engine.client.close()
 
     async def _watch(self, engine: Engine) -> None:
@@ -93,37 +97,44 @@ class EngineWatch:
         limits = self.limits
         answered = loop.time()
         good = 0
+        anew = engine.health != "up"  # It is, or may be, another process than the one that was met.
+        stalled = False
         while True:
             began = loop.time()
             try:
-                if engine.health != "up" and good + 1 >= limits.return_polls:
+                if anew and (engine.health == "up" or good + 1 >= limits.return_polls):
                     await engine.meet(self._cluster, limits.silent_s)
+                    anew = False
                 engine.poll = await engine.ask_poll(limits.silent_s)
-            except (Unfit, MissingMetric) as error:
-                good, answered = 0, loop.time()
-                await self.eject(engine, str(error))
-            except Unreachable as error:
-                good = 0
-                if loop.time() - answered >= limits.silent_s or engine.health == "unknown":
-                    await self.eject(engine, str(error))
-            except Exception as error:  # The watch must outlive whatever an engine answers.
-                good = 0
-                log.exception("watching %s", engine.name)
-                await self.eject(engine, f"{type(error).__name__}: {error}")
-            else:
                 good, answered = good + 1, loop.time()
                 engine.polled_at = self._clock.now()
                 if engine.health != "up" and good >= limits.return_polls:
-                    self._returned(engine)
+                    self._returned(engine, well=not stalled)
+                    stalled = False
                 self._on_poll(engine)
+            except (Unfit, MissingMetric) as error:
+                good, anew, answered = 0, True, loop.time()
+                await self.eject(engine, str(error))
+            except Unreachable as error:
+                good, anew, stalled = 0, True, False
+                if loop.time() - answered >= limits.silent_s or engine.health == "unknown":
+                    await self.eject(engine, str(error))
+            except Exception as error:  # The watch must outlive whatever an engine answers and whoever is told of it.
+                good, anew = 0, True
+                reason = error_text(error)
+                if reason != engine.reason:
+                    log.exception("watching %s", engine.name)
+                await self.eject(engine, reason)
             if engine.health == "up" and engine.legs and loop.time() - engine.progress >= limits.stalled_s:
-                good = 0
+                good, anew, stalled = 0, True, True
                 await self.eject(engine, f"{engine.legs} legs in flight and not a byte for {limits.stalled_s:g} s")
             await asyncio.sleep(max(limits.poll_interval_s - (loop.time() - began), 0.001))
 
-    def _returned(self, engine: Engine) -> None:
+    def _returned(self, engine: Engine, well: bool) -> None:
+        """An engine may be sent requests again; one that only stalled must show first that it is well."""
         if engine.health == "ejected":
             log.warning("%s has returned", engine.name)
         engine.health, engine.reason = "up", ""
-        engine.breaker.succeeded()
+        if well:
+            engine.breaker.succeeded()
         self._on_change(engine)

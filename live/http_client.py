@@ -126,7 +126,8 @@ class HttpClient:
                 await response.head()
             except Unreachable:
                 # A kept connection that the engine was just closing: what changes nothing there may be asked again.
-                if used and response.untouched and method == "GET":
+                # One that was closed from here (the limit has passed, or by `close`) is none of these.
+                if used and response.untouched and method == "GET" and not connection.aborted:
                     continue
                 raise
             except BaseException:
@@ -304,6 +305,8 @@ class _Connection(asyncio.Protocol):
         self._response: Response | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
+        self.aborted = False
+        """Whether it was closed from here."""
 
     @property
     def usable(self) -> bool:
@@ -322,11 +325,12 @@ class _Connection(asyncio.Protocol):
         return response
 
     def _expired(self, timeout: float) -> None:
-        self._end(f"no whole answer within {timeout:g} s")
         self.abort()
+        self._end(f"no whole answer within {timeout:g} s")
 
     def abort(self) -> None:
         """Closes the connection at once."""
+        self.aborted = True
         if self._transport is not None:
             self._transport.abort()
 

@@ -127,7 +127,7 @@ def parse(path: str, body: bytes, headers: Mapping[bytes, bytes], model: str, ar
     except ValueError as error:
         raise Refused(f"the body is not valid JSON ({error})") from None
     if not isinstance(fields, dict):
-        raise Refused(f"the body is {excerpt(fields)}; it must be a JSON object")
+        raise Refused(f"the body holds a {type(fields).__name__}; it must be a JSON object")
     asked = fields.get("model")
     if asked is not None and asked != model:
         text = f"The model {excerpt(asked)} does not exist; this router serves {model!r}."

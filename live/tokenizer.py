@@ -63,7 +63,7 @@ class BytesTokenizer:
 
 def _turn(message: dict[str, Any]) -> int:
     """Tokens of start, role, line end, text, end, line end: one for each of the four that are not text."""
-    return len(f"{message.get('role')}{text(message.get('content'))}".encode()) + 4
+    return len((text(message.get("role")) + text(message.get("content"))).encode()) + 4
 
 
 BEGUN = 1 + len("assistant\n")

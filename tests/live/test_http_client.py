@@ -294,3 +294,33 @@ def test_an_engine_that_is_not_there_is_unreachable() -> None:
 def test_a_bad_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="it must be like http://host:port"):
         HttpClient(url)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_request_that_is_given_up_here_on_a_kept_connection_is_not_sent_again(method: str, closed: bool) -> None:
+    """Neither when its limit has passed nor when the client is closed: the engine has it and may be at work."""
+    seen: list[bytes] = []
+    asked = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head, _ = await request(reader)
+            seen.append(head.split()[1])
+            if head.split()[1] == b"/1":
+                writer.write(answer(b"ok"))
+            else:
+                asked.set()
+
+    async def main() -> None:
+        async with server(handler) as client:
+            await client.fetch("GET", "/1")
+            second = asyncio.create_task(client.fetch(method, "/2", timeout=None if closed else 0.2))
+            await asked.wait()
+            if closed:
+                await client.close()
+            with pytest.raises(Unreachable):
+                await second
+
+    asyncio.run(main())
+    assert seen == [b"/1", b"/2"]

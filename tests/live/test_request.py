@@ -301,9 +301,9 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
     assert str(refused).startswith("the body is not valid JSON (") and refused.param is None
 
 
-@pytest.mark.parametrize(("body", "shown"), [(b"[]", "[]"), (b"null", "None"), (b'"a"', "'a'"), (b"5", "5")])
-def test_what_is_no_object_is_refused(body: bytes, shown: str) -> None:
-    assert str(refusal(body)) == f"the body is {shown}; it must be a JSON object"
+@pytest.mark.parametrize(("body", "kind"), [(b"[]", "list"), (b"null", "NoneType"), (b'"a"', "str"), (b"5", "int")])
+def test_what_is_no_object_is_refused(body: bytes, kind: str) -> None:
+    assert str(refusal(body)) == f"the body holds a {kind}; it must be a JSON object"
 
 
 DEEP = b"[" * 1_000 + b"]" * 1_000

@@ -1,0 +1,349 @@
+"""Meeting an engine: what it must be, what the router then believes of it, and whether requests may go there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from disaggroute.envs import profiles
+from disaggroute.live.breaker import ORDINARY
+from disaggroute.live.cluster_file import LiveCluster
+from disaggroute.live.engine import Engine, Unfit, meet_all
+from disaggroute.live.engine_metrics import MissingMetric, Reported
+from disaggroute.live.http_client import Unreachable
+
+from .samples import metrics as real_metrics
+from .samples import sample
+from .scripted_engine import BLOCK, BLOCKS, MODEL, ScriptedEngine, metrics
+from .waiting import run
+
+PROFILE = "a40-qwen2.5-3b"
+LONG = 30.0
+
+
+def cluster(*urls: str, **changes: Any) -> LiveCluster:
+    """A prefill engine and, behind it, decode engines."""
+    first, *others = urls or ("http://127.0.0.1:1",)
+    return LiveCluster.load(
+        {
+            "model": MODEL,
+            "profile": PROFILE,
+            "prefill": [{"url": first}],
+            "decode": [{"url": url} for url in others] or [{"url": "http://127.0.0.1:2"}],
+            **changes,
+        }
+    )
+
+
+def first_of(of: LiveCluster) -> Engine:
+    role, k, entry = next(of.engines())
+    return Engine.of(role, of.engine_name(role, k), entry, faults=3, pause_s=1.0)
+
+
+@asynccontextmanager
+async def one(**changes: Any) -> AsyncIterator[tuple[ScriptedEngine, Engine, LiveCluster]]:
+    """A scripted engine, the engine as the router knows it, and a cluster of it."""
+    async with ScriptedEngine() as scripted:
+        of = cluster(scripted.url, **changes)
+        engine = first_of(of)
+        try:
+            yield scripted, engine, of
+        finally:
+            await engine.client.close()
+
+
+async def unfit(engine: Engine, of: LiveCluster) -> str:
+    with pytest.raises(Unfit) as refused:
+        await engine.meet(of, LONG)
+    return str(refused.value)
+
+
+# --- meeting --------------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_fits_is_known_afterwards() -> None:
+    async def story() -> None:
+        async with one(block_size=BLOCK) as (_, engine, of):
+            assert (engine.health, engine.reason) == ("unknown", "not seen yet")
+            assert (engine.block_size, engine.version) == (0, None)
+            await engine.meet(of, LONG)
+            assert (engine.block_size, engine.blocks, engine.max_model_len) == (BLOCK, BLOCKS - 1, 1_000)
+            assert engine.version == (0, 32, 0)
+            assert engine.health == "unknown" and engine.poll is None  # which are for the watch to change
+
+    run(story())
+
+
+def test_what_vllm_0_32_answers_fits() -> None:
+    async def story() -> None:
+        async with one(block_size=32) as (scripted, engine, of):
+            scripted.metrics = real_metrics("decode")
+            for path, name in (("/v1/models", "models"), ("/version", "version")):
+                scripted.says[path] = 200, sample(name).body
+            await engine.meet(of, LONG)
+            assert (engine.block_size, engine.blocks, engine.max_model_len) == (32, 128, 2_048)
+            assert engine.version == (0, 32, 0)
+            # A prompt and its answer may fill the context.
+            assert engine.spec(of).max_model_len == 2_048
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ({"data": [{"id": "other"}]}, "serves other; the cluster's model is tiny"),
+        ({"data": [{"id": "other"}, {"id": 5}, "tiny"]}, "serves other, 5; the cluster's model is tiny"),
+        ({"data": []}, "serves none; the cluster's model is tiny"),
+        ({"data": {"id": "tiny"}}, "does not answer with a list of models"),
+        ({"data": 5}, "does not answer with a list of models"),
+        ({}, "does not answer with a list of models"),
+        ([], "does not answer with a list of models"),
+        (None, "does not answer with a list of models"),
+    ],
+)
+def test_an_engine_that_serves_something_else_is_unfit(models: Any, said: str) -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.says["/v1/models"] = 200, json.dumps(models).encode()
+            sentence = await unfit(engine, of)
+            assert sentence.startswith(f"prefill/0 ({scripted.url}") and sentence.endswith(said)
+            assert engine.block_size == 0
+
+    run(story())
+
+
+def test_of_several_models_the_clusters_one_is_found() -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            models = [{"id": "lora", "max_model_len": 5}, {"id": MODEL, "max_model_len": 77}]
+            scripted.says["/v1/models"] = 200, json.dumps({"data": models}).encode()
+            await engine.meet(of, LONG)
+            assert engine.max_model_len == 77
+
+    run(story())
+
+
+@pytest.mark.parametrize("length", [None, True, "2048", -1, 0, 2.5])
+def test_a_context_that_is_no_number_is_one_that_nobody_told(length: Any) -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            models = [{"id": MODEL, "max_model_len": length}]
+            scripted.says["/v1/models"] = 200, json.dumps({"data": models}).encode()
+            await engine.meet(of, LONG)
+            assert engine.max_model_len == 0
+            assert engine.spec(of).max_model_len == profiles.load(PROFILE).engine().max_model_len
+
+    run(story())
+
+
+def test_an_engine_of_another_block_size_is_unfit() -> None:
+    async def story() -> None:
+        async with one(block_size=32) as (_, engine, of):
+            assert await unfit(engine, of) == "prefill/0 has KV blocks of 16 tokens; the cluster's have 32"
+
+    run(story())
+
+
+def test_an_engine_that_comes_back_with_another_block_size_is_unfit_though_the_cluster_says_none() -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            await engine.meet(of, LONG)
+            scripted.metrics = metrics(block_size=64)
+            assert await unfit(engine, of) == "prefill/0 has KV blocks of 64 tokens; the cluster's have 16"
+            assert engine.block_size == BLOCK
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        (b"vllm:kv_cache_usage_perc", "there is no vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc"),
+        (b"vllm:num_requests_running", "there is no vllm:num_requests_running"),
+        (b"vllm:num_requests_waiting{", "there is no vllm:num_requests_waiting"),
+        (b"vllm:cache_config_info", "there is no vllm:cache_config_info"),
+        (b"num_gpu_blocks", "vllm:cache_config_info has no number in its label num_gpu_blocks"),
+    ],
+)
+def test_an_engine_without_a_metric_is_unfit_by_its_name(metric: bytes, said: str) -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.metrics = scripted.metrics.replace(metric, b"x" + metric)
+            assert await unfit(engine, of) == f"prefill/0 ({scripted.url}/metrics): {said}"
+
+    run(story())
+
+
+def test_an_engine_that_does_not_speak_json_is_unfit() -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.says["/v1/models"] = 200, b"<html>"
+            said = await unfit(engine, of)
+            assert said == f"prefill/0 ({scripted.url}/v1/models) does not answer with a list of models"
+
+    run(story())
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
+@pytest.mark.parametrize(("status", "kind"), [(500, Unreachable), (503, Unreachable), (404, Unfit), (401, Unfit)])
+def test_an_engine_that_cannot_now_is_out_of_reach_and_one_that_never_will_is_unfit(
+    path: str, status: int, kind: type[Exception]
+) -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.says[path] = status, sample("error_dead_engine").body
+            with pytest.raises(kind) as refused:
+                await engine.meet(of, LONG)
+            assert str(refused.value) == f"prefill/0 ({scripted.url}{path}) answers {status}"
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        *((404, b'{"detail": "Not Found"}'), (500, b"{}"), (200, b"<html>"), (200, b"[]"), (200, b"{}")),
+        *((200, b'{"version": 5}'), (200, b'{"version": "dev"}')),
+    ],
+)
+def test_an_engine_that_does_not_tell_its_version_fits_all_the_same(version: tuple[int, bytes]) -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.says["/version"] = version
+            engine.version = (0, 12, 0)  # of an earlier process
+            await engine.meet(of, LONG)
+            assert engine.version is None and engine.block_size == BLOCK
+
+    run(story())
+
+
+def test_an_engine_that_does_not_answer_is_out_of_reach() -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, of):
+            scripted.silent = True
+            with pytest.raises(Unreachable):
+                await engine.meet(of, 0.05)
+            await scripted.kill()
+            with pytest.raises(Unreachable):
+                await engine.meet(of, LONG)
+
+    run(story())
+
+
+def test_engines_are_met_side_by_side_and_each_has_its_own_answer() -> None:
+    async def story() -> None:
+        async with ScriptedEngine() as good, ScriptedEngine(model="other") as other, ScriptedEngine() as gone:
+            of = cluster(good.url, other.url, gone.url)
+            await gone.kill()
+            engines = [
+                Engine.of(role, of.engine_name(role, k), entry, faults=3, pause_s=1.0)
+                for role, k, entry in of.engines()
+            ]
+            found = await meet_all(engines, of, LONG)
+            assert found[0] is None and isinstance(found[1], Unfit) and isinstance(found[2], Unreachable)
+            for engine in engines:
+                await engine.client.close()
+
+    run(story())
+
+
+# --- polls ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_poll_is_what_the_engine_reports_now() -> None:
+    async def story() -> None:
+        async with one() as (scripted, engine, _):
+            assert await engine.ask_poll(LONG) == Reported(0.25, 3, 2)
+            scripted.metrics = metrics(value=0.5)
+            assert (await engine.ask_poll(LONG)).usage == 0.5
+            scripted.metrics = metrics(value=float("nan"))
+            with pytest.raises(MissingMetric, match="kv_cache_usage_perc is no number"):
+                await engine.ask_poll(LONG)
+            scripted.says["/metrics"] = 503, b""
+            with pytest.raises(Unreachable, match="/metrics\\) answers 503"):
+                await engine.ask_poll(LONG)
+
+    run(story())
+
+
+# --- what the router believes ---------------------------------------------------------------------------------------
+
+
+def test_the_sizes_that_an_engine_reports_go_before_those_of_its_profile() -> None:
+    async def story() -> None:
+        own = {"num_blocks": 7, "max_num_seqs": 9, "latency_ms": 3}
+        async with ScriptedEngine() as scripted:
+            of = cluster(prefill=[{"url": scripted.url, "overrides": own}])
+            engine = first_of(of)
+            before = engine.spec(of)
+            assert (before.num_blocks, before.block_size, before.max_num_seqs) == (7, 16, 9)
+            await engine.meet(of, LONG)
+            after = engine.spec(of)
+            assert (after.num_blocks, after.block_size, after.max_model_len) == (BLOCKS - 1, BLOCK, 1_000)
+            assert (after.max_num_seqs, after.latency, after.per_token) == (9, before.latency, before.per_token)
+            await engine.client.close()
+
+    run(story())
+
+
+def test_a_size_in_tokens_gives_way_to_the_engines_blocks() -> None:
+    of = cluster(prefill=[{"url": "http://127.0.0.1:1", "overrides": {"kv_tokens": 160}}])
+    engine = first_of(of)
+    assert engine.spec(of).num_blocks == 10
+    engine.blocks, engine.block_size = 50, 32
+    assert (engine.spec(of).num_blocks, engine.spec(of).block_size) == (50, 32)
+
+
+@pytest.mark.parametrize(
+    ("cluster_s", "engines", "believed"), [(None, 500, 500), (300, 500, 300), (700, 500, 500), (700, 0, 700)]
+)
+def test_the_context_is_the_shorter_of_the_clusters_and_the_engines(
+    cluster_s: int | None, engines: int, believed: int
+) -> None:
+    of = cluster(max_model_len=cluster_s)
+    engine = first_of(of)
+    engine.max_model_len = engines
+    assert engine.spec(of).max_model_len == believed
+
+
+# --- whether requests may go there ----------------------------------------------------------------------------------
+
+
+def test_requests_go_to_engines_that_are_up_and_neither_draining_nor_broken() -> None:
+    engine = first_of(cluster())
+    assert not engine.may_send(0.0)
+    engine.health = "up"
+    assert engine.may_send(0.0)
+    engine.draining = True
+    assert not engine.may_send(0.0)
+    engine.draining = False
+    for _ in range(3):
+        engine.breaker.failed(0.0, ORDINARY)
+    assert not engine.may_send(0.9) and engine.may_send(1.0)
+    engine.health = "ejected"
+    assert not engine.may_send(1.0)
+
+
+def test_legs_are_counted_and_progress_begins_with_the_first() -> None:
+    engine = first_of(cluster())
+    assert engine.leg_begins(5.0) == ORDINARY and (engine.legs, engine.progress) == (1, 5.0)
+    engine.leg_begins(7.0)
+    assert (engine.legs, engine.progress) == (2, 5.0)
+    engine.leg_ends()
+    engine.leg_ends()
+    engine.leg_begins(9.0)
+    assert (engine.legs, engine.progress) == (1, 9.0)
+
+
+def test_the_leg_that_tries_a_broken_engine_has_a_ticket_of_its_own() -> None:
+    engine = first_of(cluster())
+    engine.health = "up"
+    for _ in range(3):
+        engine.breaker.failed(0.0, ORDINARY)
+    assert engine.leg_begins(1.0) != ORDINARY and not engine.may_send(1.0)
+    assert engine.leg_begins(1.0) == ORDINARY
