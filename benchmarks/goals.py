@@ -20,6 +20,8 @@ GOALS = {
     "vector/256": Goal(1e6, 4e6),
     "env": Goal(80e3, 250e3),
     "train/ppo": Goal(30e3),
+    "proxy/whole": Goal(300.0, 140.0),
+    "proxy/stream": Goal(500.0, 375.0),
     "clone/300": Goal(5.0, 0.7),
     "startup/import": Goal(0.8, 0.4),
     "startup/import-simulator": Goal(0.8, 0.4),
