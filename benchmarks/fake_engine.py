@@ -186,6 +186,7 @@ async def input_ends() -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(0, ended.set)
     await ended.wait()
+    loop.remove_reader(0)
 
 
 def main(count: str, step_s: str, groups: str = "1") -> None:

@@ -199,7 +199,7 @@ def router(ports: Sequence[int], *, realtime: bool = False, **options: Any) -> I
     from .fake_engine import MODEL
 
     urls = [{"url": f"http://127.0.0.1:{port}"} for port in ports]
-    cluster = {"model": MODEL, "profile": PROFILE, "tokenizer": "bytes"}
+    cluster: dict[str, Any] = {"model": MODEL, "profile": PROFILE, "tokenizer": "bytes"}
     cluster |= {"prefill": urls[: POOLS[0]], "decode": urls[POOLS[0] :]}
     with tempfile.TemporaryDirectory() as folder:
         arguments = json.dumps(cluster), json.dumps(options), str(Path(folder) / "records.jsonl")
@@ -279,8 +279,6 @@ def rounds(
     Raises:
         RuntimeError: an answer was not whole.
     """
-    from .load_generator import Stretch
-
     keys: list[tuple[str, str]] = []
     plan: list[Stretch] = []
     for kind in kinds:

@@ -123,14 +123,14 @@ class RouterMetrics:
         yield CounterMetricFamily("disaggroute_retries", "Attempts after the first.", value=self._retries)
         again = "Requests that were prefilled again because too long passed between the legs."
         yield CounterMetricFamily("disaggroute_prefill_again", again, value=self._again)
-        for name, text, by_class in (
+        for kind, text, by_class in (
             ("ttft", "Time from arrival to the first token (streamed requests).", self._ttft),
             ("tpot", "Mean time per token after the first (streamed requests).", self._tpot),
             ("e2e", "Time from arrival to the end.", self._e2e),
         ):
-            times = HistogramMetricFamily(f"disaggroute_{name}_seconds", text, labels=("slo",))
-            for slo, histogram in zip(SLO_CLASSES, by_class, strict=True):
-                histogram.add_to(times, (slo,))
+            times = HistogramMetricFamily(f"disaggroute_{kind}_seconds", text, labels=("slo",))
+            for name, histogram in zip(SLO_CLASSES, by_class, strict=True):
+                histogram.add_to(times, (name,))
             yield times
         decisions = HistogramMetricFamily("disaggroute_decision_seconds", "Time that a decision took.", labels=())
         self._decision.add_to(decisions, ())

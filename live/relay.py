@@ -126,7 +126,14 @@ class _Stream:
     __slots__ = ("_clock", "_engine", "_handle", "_loop", "_reply", "_response", "_router", "_story", "events")
 
     def __init__(
-        self, request: Request, story: Story, reply: Reply, engine: Engine, response: Response, handle: int, relay: Relay
+        self,
+        request: Request,
+        story: Story,
+        reply: Reply,
+        engine: Engine,
+        response: Response,
+        handle: int,
+        relay: Relay,
     ) -> None:
         self.events = EventStream(request.show_usage)
         self._story, self._reply, self._engine, self._response, self._handle = story, reply, engine, response, handle
@@ -291,7 +298,7 @@ class Relay:
 
     def _decide(self, request: Request, story: Story, avoided: set[Engine]) -> Decision:
         self._try_again()
-        exclude = {i for i, engine in enumerate(self.engines) if engine in avoided}
+        exclude = {i for i, engine in enumerate(self.engines) if engine in avoided} if avoided else set()
         for shunned in (exclude, set()) if exclude else (exclude,):  # rather one that has failed than none
             try:
                 decision = self.router.decide(
