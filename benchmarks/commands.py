@@ -64,6 +64,7 @@ def everything(
     _check_counts(cold_repeats, requests=requests, repeats=repeats)
     baseline = _baseline(compare)
     from . import clone as cloning
+    from . import decision as decisions
     from . import environment as environments
     from . import memory as memories
     from . import proxy as proxies
@@ -83,6 +84,7 @@ def everything(
     else:
         _say(f"train is left out: {library} is not installed; `pip install 'disaggroute[train]'`")
     if (why := proxies.missing()) is None:
+        results += decisions.measure(repeats=repeats, say=_say)
         results += proxies.measure(repeats=repeats, say=_say)
     else:
         _say(f"proxy is left out: {why}")
@@ -263,16 +265,23 @@ def proxy(
     as_json: Json = False,
     compare: Compare = None,
 ) -> None:
-    """CPU time per request of the router on one core, beside a bare proxy and vllm-router if it is installed."""
+    """CPU time per request of the router on one core, beside a bare proxy and vllm-router if it is installed.
+
+    Also the time of a decision, and the memory of streams that are held open.
+    """
     _check_counts(requests=requests, concurrency=concurrency, repeats=repeats)
+    widths = [] if held.strip() == "0" else _counts("held", held)
     baseline = _baseline(compare)
+    from . import decision
     from . import proxy as proxies
 
-    results = proxies.measure(
+    proxies.check(concurrency=concurrency, step_s=step_ms / 1e3)
+    results = decision.measure(repeats=repeats, say=_say)
+    results += proxies.measure(
         requests=requests,
         concurrency=concurrency,
         step_s=step_ms / 1e3,
-        held=[] if held.strip() == "0" else _counts("held", held),
+        held=widths,
         repeats=repeats,
         realtime=realtime,
         say=_say,

@@ -111,12 +111,9 @@ def measure(
         ValueError: a library is missing, this is not Linux, or a number is out of range.
         RuntimeError: an answer was not whole, or a process failed.
     """
-    for key, value in {"requests": requests, "concurrency": concurrency, "repeats": repeats}.items():
-        at_least(key, value)
-    if not 0 < step_s <= 1:
-        raise ValueError(f"step_s is {step_s:g}; it must be above 0 and at most 1")
-    if (why := missing()) is not None:
-        raise ValueError(why)
+    at_least("requests", requests)
+    at_least("repeats", repeats)
+    check(concurrency=concurrency, step_s=step_s)
     kinds = (
         Kind("whole", WHOLE_TOKENS, False, requests, concurrency),
         Kind("stream", STREAM_TOKENS, True, max(requests // 2, 1), concurrency),
@@ -136,6 +133,19 @@ def measure(
     results = list(costs(kinds, list(servers), taken))
     results.append(Result.of("proxy/idle", "%", idle))
     return [*results, *(hold(held, realtime=realtime, say=say) if held else [])]
+
+
+def check(*, concurrency: int, step_s: float) -> None:
+    """Refuses what cannot be measured.
+
+    Raises:
+        ValueError: a library is missing, this is not Linux, or a number is out of range.
+    """
+    at_least("concurrency", concurrency)
+    if not 0 < step_s <= 1:
+        raise ValueError(f"step is {step_s * 1e3:g} ms; it must be above 0 and at most 1000")
+    if (why := missing()) is not None:
+        raise ValueError(why)
 
 
 # --- the processes ------------------------------------------------------------------------------------

@@ -90,19 +90,18 @@ async def doors(setup: Setup, keep_s: float) -> AsyncIterator[tuple[str, int]]:
 def run(test: Test, keep_s: float = 60.0, **options: Any) -> None:
     async def main() -> None:
         clients: list[Client] = []
-        async with routed("1P1D", **options) as setup:
-            async with doors(setup, keep_s) as address:
+        async with routed("1P1D", **options) as setup, doors(setup, keep_s) as address:
 
-                async def connect() -> Client:
-                    clients.append(Client(*await asyncio.open_connection(*address)))
-                    return clients[-1]
+            async def connect() -> Client:
+                clients.append(Client(*await asyncio.open_connection(*address)))
+                return clients[-1]
 
-                try:
-                    await test(setup, connect)
-                    await until(lambda: setup.service.in_flight == 0, "the end of all requests")
-                finally:
-                    for client in clients:
-                        client.writer.close()
+            try:
+                await test(setup, connect)
+                await until(lambda: setup.service.in_flight == 0, "the end of all requests")
+            finally:
+                for client in clients:
+                    client.writer.close()
 
     asyncio.run(main())
 
