@@ -26,6 +26,7 @@ def taken(**changes: Any) -> Taken:
 
 def test_the_router_and_a_bare_proxy_are_measured_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(proxy, "HELD_STEP_S", 0.1)
     said: list[str] = []
     results = proxy.measure(requests=40, concurrency=4, held=[8], repeats=2, say=said.append)
     names = ["whole", "whole/bare", "whole/over-bare", "stream", "stream/bare", "stream/over-bare"]
