@@ -64,8 +64,10 @@ def everything(
     _check_counts(cold_repeats, requests=requests, repeats=repeats)
     baseline = _baseline(compare)
     from . import clone as cloning
+    from . import decision as decisions
     from . import environment as environments
     from . import memory as memories
+    from . import proxy as proxies
     from . import simulator as simulation
     from . import startup as starting
     from . import training as trainings
@@ -81,6 +83,11 @@ def everything(
         results += trainings.measure(repeats=repeats, say=_say)
     else:
         _say(f"train is left out: {library} is not installed; `pip install 'disaggroute[train]'`")
+    if (why := proxies.missing()) is None:
+        results += decisions.measure(repeats=repeats, say=_say)
+        results += proxies.measure(repeats=repeats, say=_say)
+    else:
+        _say(f"proxy is left out: {why}")
     rate = _rate(cloning.TOPOLOGY, None)
     results += cloning.measure(rate, repeats=repeats, say=_say)
     results += starting.measure(repeats=repeats, cold_repeats=cold_repeats, say=_say)
@@ -237,6 +244,46 @@ def clone(
         times=times,
         repeats=repeats,
         seed=seed,
+        say=_say,
+    )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def proxy(
+    context: typer.Context,
+    requests: Annotated[int, typer.Option("--requests", help="Requests of a repeat; half as many streams.")] = 2_000,
+    concurrency: Annotated[int, typer.Option(help="Requests in flight.")] = 32,
+    step_ms: Annotated[float, typer.Option(help="Time between two tokens of a stream, ms.")] = 0.5,
+    held: Annotated[
+        str, typer.Option(help="Streams that are held open, separated by commas; 0 leaves that out.")
+    ] = "1000,4000,16000",
+    repeats: Repeats = 5,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Give proxies the priority of real-time programs (needs the right).")
+    ] = False,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """CPU time per request of the router on one core, beside a bare proxy and vllm-router if it is installed.
+
+    Also the time of a decision, and the memory of streams that are held open.
+    """
+    _check_counts(requests=requests, concurrency=concurrency, repeats=repeats)
+    widths = [] if held.strip() == "0" else _counts("held", held)
+    baseline = _baseline(compare)
+    from . import decision
+    from . import proxy as proxies
+
+    proxies.check(concurrency=concurrency, step_s=step_ms / 1e3)
+    results = decision.measure(repeats=repeats, say=_say)
+    results += proxies.measure(
+        requests=requests,
+        concurrency=concurrency,
+        step_s=step_ms / 1e3,
+        held=widths,
+        repeats=repeats,
+        realtime=realtime,
         say=_say,
     )
     _show(context, results, as_json, baseline)

@@ -6,6 +6,12 @@ from typing import NamedTuple
 
 from .measurement import Result
 
+COMPILED = (
+    *("best-fit", "card", "least-loaded", "least-ttft", "length-threshold", "linear", "marginal-cost", "min-tpot"),
+    *("power-of-two", "random", "round-robin", "simulator-naive", "size-interval"),
+)
+"""Policies that decide in compiled code."""
+
 
 class Goal(NamedTuple):
     """A bound that must hold and one to aim at, if there is one, in the unit of the result."""
@@ -20,6 +26,9 @@ GOALS = {
     "vector/256": Goal(1e6, 4e6),
     "env": Goal(80e3, 250e3),
     "train/ppo": Goal(30e3),
+    "proxy/whole": Goal(300.0, 140.0),
+    "proxy/stream": Goal(500.0, 375.0),
+    **{f"proxy/decision/16P48D/{policy}": Goal(50.0) for policy in COMPILED},
     "clone/300": Goal(5.0, 0.7),
     "startup/import": Goal(0.8, 0.4),
     "startup/import-simulator": Goal(0.8, 0.4),

@@ -61,8 +61,8 @@ class Result(BaseModel):
 
     @property
     def more_is_better(self) -> bool:
-        """Whether the number is a speed, or how many times higher one is; else it is a cost."""
-        return self.unit.endswith("/s") or self.unit == "×"
+        """Whether the number is a speed, how many times higher one is, or a capacity; else it is a cost."""
+        return self.unit.endswith("/s") or self.unit in ("×", "requests")
 
 
 @contextmanager

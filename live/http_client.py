@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +21,9 @@ HIGH_WATER = 1 << 18
 _FRAMES = {b"content-length", b"transfer-encoding"}
 
 JSON = b"content-type: application/json\r\n"
+
+Sink = Callable[[bytes, bool], bool]
+"""Takes what has come of a body at once, and whether it ends there; whether more may come."""
 
 
 class Unreachable(ConnectionError):
@@ -187,7 +190,7 @@ class Response:
     """An answer whose body is still to come; it must be read to its end or aborted."""
 
     __slots__ = (
-        *("_chunks", "_connection", "_done", "_error", "_loop", "_size", "_waiter"),
+        *("_chunks", "_connection", "_done", "_error", "_loop", "_sink", "_size", "_waiter"),
         *("headers", "status", "untouched"),
     )
 
@@ -202,7 +205,8 @@ class Response:
         self._chunks: list[bytes] = []
         self._size = 0
         self._done = False
-        self._error: Unreachable | None = None
+        self._error: Exception | None = None
+        self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> None:
@@ -235,6 +239,32 @@ class Response:
         self._size = 0
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    async def forward(self, sink: Sink) -> None:
+        """Gives the body to a function as it comes, from here to its end.
+
+        The function is called as the bytes are read, which spares a task's turn for every piece of a stream; it must
+        not wait. When it wants no more for now, `resume` lets the engine go on.
+
+        Args:
+            sink: takes the bytes.
+
+        Raises:
+            Unreachable: as for `read`.
+            Exception: what `sink` raised; the connection is closed then.
+        """
+        self._sink = sink
+        if self._chunks or self._done:
+            self.deliver()
+        while not (self._done or self._error):
+            await self._wait()
+        if self._error:
+            raise self._error
+
+    def resume(self) -> None:
+        """More may come."""
+        if not self._done:
+            self._connection.resume()
+
     async def whole(self) -> bytes:
         """The body from here to its end.
 
@@ -255,6 +285,7 @@ class Response:
 
     def abort(self) -> None:
         """Closes the connection unless the answer has ended: the engine aborts the request."""
+        self._sink = None
         if not self._done and self._error is None:
             self._connection.abort()
             self.fail("aborted")
@@ -265,14 +296,35 @@ class Response:
         """A piece of the body has come."""
         self._chunks.append(data)
         self._size += len(data)
-        if self._size > HIGH_WATER:
-            self._connection.pause()
-        self.wake()
 
     def finish(self) -> None:
         """The body has ended."""
         self._done = True
-        self.wake()
+
+    def deliver(self) -> None:
+        """What has come so far is all that there is for now."""
+        sink = self._sink
+        if sink is None:
+            if self._size > HIGH_WATER and not self._done:
+                self._connection.pause()
+            self.wake()
+            return
+        chunks = self._chunks
+        if chunks or self._done:
+            self._chunks = []
+            self._size = 0
+            try:
+                more = sink(chunks[0] if len(chunks) == 1 else b"".join(chunks), self._done)
+            except Exception as error:
+                self._error, self._sink = error, None
+                if not self._done:
+                    self._connection.abort()
+                self.wake()
+                return
+            if self._done:
+                self.wake()
+            elif not more and self._error is None:
+                self._connection.pause()
 
     def fail(self, reason: str) -> None:
         """The answer will not come to its end."""
@@ -377,14 +429,18 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
+            response.deliver()
             self._end(f"the answer is not HTTP ({error})")
             self.abort()
+        else:
+            response.deliver()
 
     def eof_received(self) -> None:
         """Of asyncio: an answer without a length ends here."""
         response = self._response
         if response is not None and response.status and not response.headers.keys() & _FRAMES:
             self.on_message_complete()
+            response.deliver()
 
     # --- of httptools ---
 
@@ -403,7 +459,6 @@ class _Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if self._response is not None and status >= 200:
             self._response.status = status
-            self._response.wake()
 
     def on_body(self, data: bytes) -> None:
         """Of httptools."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from ..envs.cluster import PS_PER_S
 from ..envs.trace import SLO_CLASSES
+from .request import Status
 
 if TYPE_CHECKING:
     from .relay import Story
@@ -22,110 +27,129 @@ DECISION_SECONDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+class _Histogram:
+    """Counts of values by bucket; adding to it is cheap, for it happens with every request."""
+
+    __slots__ = ("_counts", "_edges", "_sum")
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self._edges, self._counts, self._sum = edges, [0] * (len(edges) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        """Another value."""
+        self._counts[bisect_left(self._edges, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: tuple[str, ...]) -> None:
+        """Adds what was counted to a family of metrics."""
+        names = [*map(floatToGoString, self._edges), "+Inf"]
+        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+
+
 class RouterMetrics:
     """Counters and histograms of what was routed, and gauges that are read when somebody asks."""
 
     def __init__(self, service: Service) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "disaggroute_requests",
-            "Requests that have ended, by how and by SLO class.",
-            ("status", "slo"),
-            registry=self.registry,
-        )
-        self._met = Counter(
-            "disaggroute_slo_met",
-            "Streamed requests that finished within both targets, by SLO class.",
-            ("slo",),
-            registry=self.registry,
-        )
-        self._assigned = Counter(
-            "disaggroute_assigned", "Requests assigned to an engine.", ("engine",), registry=self.registry
-        )
-        self._fallbacks = Counter(
-            "disaggroute_policy_fallbacks",
-            "Decisions made by least-loaded in place of the policy, by reason.",
-            ("reason",),
-            registry=self.registry,
-        )
-        self._shadow = Counter(
-            "disaggroute_shadow_decisions", "Decisions of the shadow policy.", ("same",), registry=self.registry
-        )
-        self._retries = Counter("disaggroute_retries", "Attempts after the first.", registry=self.registry)
-        self._again = Counter(
-            "disaggroute_prefill_again",
-            "Requests that were prefilled again because too long passed between the legs.",
-            registry=self.registry,
-        )
-        self._tokens = Counter(
-            "disaggroute_tokens", "Tokens of finished requests.", ("kind",), registry=self.registry
-        )
-        times = {
-            "ttft": "Time from arrival to the first token (streamed requests).",
-            "tpot": "Mean time per token after the first (streamed requests).",
-            "e2e": "Time from arrival to the end.",
-        }
-        self._times = {
-            kind: Histogram(f"disaggroute_{kind}_seconds", text, ("slo",), buckets=SECONDS, registry=self.registry)
-            for kind, text in times.items()
-        }
-        self._decision = Histogram(
-            "disaggroute_decision_seconds",
-            "Time that a decision took.",
-            buckets=DECISION_SECONDS,
-            registry=self.registry,
-        )
-        # Looked up once: that costs more than counting.
-        self._by_end = {
-            (status, slo): self._requests.labels(status, slo)
-            for status in ("finished", "failed", "rejected", "cancelled")
-            for slo in SLO_CLASSES
-        }
-        self._by_class = [
-            (self._times["ttft"].labels(slo), self._times["tpot"].labels(slo), self._times["e2e"].labels(slo))
-            for slo in SLO_CLASSES
-        ]
-        self._targets_met = [self._met.labels(slo) for slo in SLO_CLASSES]
-        self._of_tokens = self._tokens.labels("prompt"), self._tokens.labels("output")
-        self.registry.register(_State(service))
         self._service = service
+        self._requests = {(status, slo): 0 for status in get_args(Status) for slo in range(len(SLO_CLASSES))}
+        self._met = [0] * len(SLO_CLASSES)
+        self._assigned: defaultdict[str, int] = defaultdict(int)
+        self._fallbacks: defaultdict[str, int] = defaultdict(int)
+        self._shadow: defaultdict[str, int] = defaultdict(int)
+        self._retries = self._again = self._prompt_tokens = self._output_tokens = 0
+        self._ttft, self._tpot, self._e2e = ([_Histogram(SECONDS) for _ in SLO_CLASSES] for _ in range(3))
+        self._decision = _Histogram(DECISION_SECONDS)
+        self.registry = CollectorRegistry()
+        self.registry.register(_Counted(self))
+        self.registry.register(_State(service))
 
     def ended(self, story: Story) -> None:
         """A request has ended."""
-        request, decision = story.request, story.decision
-        self._by_end[story.status, SLO_CLASSES[request.slo]].inc()
+        request, decision, slo = story.request, story.decision, story.request.slo
+        self._requests[story.status, slo] += 1
         if decision is not None:
             self._decision.observe(decision.seconds)
             if decision.fallback_reason:
-                self._fallbacks.labels(decision.fallback_reason).inc()
+                self._fallbacks[decision.fallback_reason] += 1
             if decision.shadow is not None:
                 same = tuple(decision.shadow) == (decision.prefill, decision.decode)
-                self._shadow.labels(str(same).lower()).inc()
+                self._shadow[str(same).lower()] += 1
             for name in (story.prefill, story.decode):
                 if name is not None:
-                    self._assigned.labels(name).inc()
+                    self._assigned[name] += 1
         if story.attempts > 1:
-            self._retries.inc(story.attempts - 1)
-        if story.prefill_again:
-            self._again.inc(story.prefill_again)
+            self._retries += story.attempts - 1
+        self._again += story.prefill_again
         if story.status != "finished":
             return
-        ttft, tpot, e2e = self._by_class[request.slo]
-        self._of_tokens[0].inc(request.prompt)
-        self._of_tokens[1].inc(max(story.generated, 0))
-        e2e.observe((story.end - request.arrival) / PS_PER_S)
+        self._prompt_tokens += request.prompt
+        self._output_tokens += max(story.generated, 0)
+        self._e2e[slo].observe((story.end - request.arrival) / PS_PER_S)
         if story.first_token >= 0:
             first = story.first_token - request.arrival
             per_token = (story.last_token - story.first_token) / max(story.generated - 1, 1)
-            ttft.observe(first / PS_PER_S)
-            tpot.observe(per_token / PS_PER_S)
+            self._ttft[slo].observe(first / PS_PER_S)
+            self._tpot[slo].observe(per_token / PS_PER_S)
             targets = self._service.router.targets
-            if first <= targets.ttft[request.slo] and per_token <= targets.tpot[request.slo]:
-                self._targets_met[request.slo].inc()
+            if first <= targets.ttft[slo] and per_token <= targets.tpot[slo]:
+                self._met[slo] += 1
+
+    def counted(self) -> Iterator[Metric]:
+        """What was counted so far."""
+        requests = CounterMetricFamily(
+            "disaggroute_requests", "Requests that have ended, by how and by SLO class.", labels=("status", "slo")
+        )
+        for (status, slo), count in self._requests.items():
+            requests.add_metric((status, SLO_CLASSES[slo]), count)
+        yield requests
+        met = dict(zip(SLO_CLASSES, self._met, strict=True))
+        tokens = {"prompt": self._prompt_tokens, "output": self._output_tokens}
+        for name, text, label, counts in (
+            ("slo_met", "Streamed requests that finished within both targets, by SLO class.", "slo", met),
+            ("assigned", "Requests assigned to an engine.", "engine", self._assigned),
+            (
+                "policy_fallbacks",
+                "Decisions made by least-loaded in place of the policy, by reason.",
+                "reason",
+                self._fallbacks,
+            ),
+            ("shadow_decisions", "Decisions of the shadow policy.", "same", self._shadow),
+            ("tokens", "Tokens of finished requests.", "kind", tokens),
+        ):
+            family = CounterMetricFamily(f"disaggroute_{name}", text, labels=(label,))
+            for value, count in counts.items():
+                family.add_metric((value,), count)
+            yield family
+        yield CounterMetricFamily("disaggroute_retries", "Attempts after the first.", value=self._retries)
+        again = "Requests that were prefilled again because too long passed between the legs."
+        yield CounterMetricFamily("disaggroute_prefill_again", again, value=self._again)
+        for kind, text, by_class in (
+            ("ttft", "Time from arrival to the first token (streamed requests).", self._ttft),
+            ("tpot", "Mean time per token after the first (streamed requests).", self._tpot),
+            ("e2e", "Time from arrival to the end.", self._e2e),
+        ):
+            times = HistogramMetricFamily(f"disaggroute_{kind}_seconds", text, labels=("slo",))
+            for name, histogram in zip(SLO_CLASSES, by_class, strict=True):
+                histogram.add_to(times, (name,))
+            yield times
+        decisions = HistogramMetricFamily("disaggroute_decision_seconds", "Time that a decision took.", labels=())
+        self._decision.add_to(decisions, ())
+        yield decisions
 
     def text(self) -> bytes:
         """Prometheus exposition."""
         return generate_latest(self.registry)
+
+
+class _Counted(Collector):
+    """What was counted, at the moment somebody asks."""
+
+    def __init__(self, metrics: RouterMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it."""
+        return self._metrics.counted()
 
 
 class _State(Collector):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Protocol
 
-from .relay import error_event
+from .http_client import HIGH_WATER
+from .relay import Reply, error_event
 from .request import Refused, Request, parse
 from .service import Service
 from .two_legs import CHAT, COMPLETIONS
@@ -56,30 +57,65 @@ class ApiKeys:
 
 
 class AsgiReply:
-    """An answer over ASGI."""
+    """An answer over ASGI.
 
-    __slots__ = ("_id", "_send", "begun", "ended")
+    Pieces that are put while others are being sent go out together.
+    """
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    __slots__ = ("_id", "_messages", "_send", "_sending", "_size", "begun", "ended", "freed")
+
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._id = (b"x-request-id", request_id.encode("latin-1", "replace"))
+        self._id = (b"x-request-id", b"")
+        self._messages: list[Message] = []
+        self._size = 0
+        self._sending: asyncio.Task[None] | None = None
         self.begun = self.ended = False
+        self.freed: Callable[[], None] | None = None
 
-    async def begin(self, status: int, content_type: bytes) -> None:
+    def name(self, request_id: str) -> None:
+        """The request's id, which the answer shows."""
+        self._id = (b"x-request-id", request_id.encode("latin-1", "replace"))
+
+    def begin(self, status: int, content_type: bytes) -> None:
         """Status and headers."""
         self.begun = True
         headers = [(b"content-type", content_type), (b"cache-control", b"no-cache"), self._id]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self._messages.append({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def send(self, data: bytes) -> None:
-        """A piece of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+    def put(self, data: bytes, last: bool = False) -> bool:
+        """A piece of the body; whether more may come now."""
+        self.ended = last
+        messages = self._messages
+        if messages and messages[-1]["type"] == "http.response.body":
+            messages[-1] = body_message(messages[-1]["body"] + data, last)
+        else:
+            messages.append(body_message(data, last))
+        self._size += len(data)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+        return self._size <= HIGH_WATER
+
+    async def _send_all(self) -> None:
+        while self._messages:
+            messages, self._messages, self._size = self._messages, [], 0
+            for message in messages:
+                await self._send(message)
+            if self.freed is not None:
+                self.freed()
+        self._sending = None
 
     async def end(self) -> None:
-        """The body is complete."""
+        """The body is complete; waits until it is sent."""
         if not self.ended:
-            self.ended = True
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            self.put(b"", True)
+        if self._sending is not None:
+            await self._sending
+
+    def drop(self) -> None:
+        """Sends nothing more."""
+        if self._sending is not None:
+            self._sending.cancel()
 
     async def whole(self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         """A whole answer in JSON."""
@@ -87,7 +123,25 @@ class AsgiReply:
         length = (b"content-length", b"%d" % len(body))
         said = [(b"content-type", JSON_TYPE), length, self._id, *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": said})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send(body_message(body, True))
+
+
+def body_message(data: bytes, last: bool) -> Message:
+    """A piece of the body as ASGI sends it."""
+    return {"type": "http.response.body", "body": data, "more_body": not last}
+
+
+class ClientReply(Reply, Protocol):
+    """Where a client's answer goes.
+
+    Attributes:
+        begun: something of it is out.
+    """
+
+    begun: bool
+
+    def name(self, request_id: str) -> None:
+        """The request's id, which the answer shows."""
 
 
 class Proxy:
@@ -100,50 +154,44 @@ class Proxy:
     """
 
     def __init__(self, service: Service, keys: ApiKeys, other: Any) -> None:
-        self._service, self._keys, self._other = service, keys, other
+        self.service, self._keys, self._other = service, keys, other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Of ASGI."""
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self._other(scope, receive, send)
             return
-        service = self._service
+        service = self.service
         service.enter()
         try:
-            await self._complete(scope, receive, send)
+            headers = dict(scope["headers"])
+            reply = AsgiReply(send)
+            reply.name(headers.get(b"x-request-id", b"")[:200].decode("latin-1"))
+            try:
+                arrival = self.admit(headers)
+                body = await read_body(receive, headers, service.options.max_body_bytes)
+            except Refused as error:
+                await refuse(reply, error)
+            except ClientGone:
+                pass
+            else:
+                await self._follow(scope["path"], headers, body, arrival, receive, reply)
         finally:
             service.leave()
 
-    async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = self._service
-        headers = dict(scope["headers"])
-        reply = AsgiReply(send, headers.get(b"x-request-id", b"")[:200].decode("latin-1"))
-        request: Request | None = None
-        try:
-            self._admit(headers)
-            arrival = service.clock.now()
-            body = await read_body(receive, headers, service.options.max_body_bytes)
-            request = parse(scope["path"], body, headers, service.cluster.model, arrival)
-            reply = AsgiReply(send, request.id)
-            await self._follow(request, receive, reply)
-        except Refused as error:
-            wait = error.retry_after_s
-            extra = ((b"retry-after", b"%d" % wait),) if wait is not None else ()
-            if not reply.begun:
-                await reply.whole(error.status, error.body, extra)
-        except ClientGone:
-            pass
-        except Exception:
-            log.exception("request %s", request.id if request else "")
-            if not reply.begun:
-                failure = Refused("the router failed; its log says more", status=500, kind="internal_error")
-                await reply.whole(500, failure.body)
-            elif not reply.ended:
-                await reply.send(error_event("the router failed; its log says more"))
-                await reply.end()
+    def admit(self, headers: Mapping[bytes, bytes]) -> int:
+        """Lets a request in, before its body is read.
 
-    def _admit(self, headers: dict[bytes, bytes]) -> None:
-        service = self._service
+        Args:
+            headers: by lower-case name.
+
+        Returns:
+            When it came, ps of the router's clock.
+
+        Raises:
+            Refused: it shows no key, the router has too much to do, or is shutting down.
+        """
+        service = self.service
         if not self._keys.admit(headers.get(b"authorization")):
             raise Refused("the API key is missing or wrong; send it as Authorization: Bearer KEY", status=401)
         if service.draining:
@@ -152,9 +200,12 @@ class Proxy:
         if service.in_flight > most:
             text = f"the router has {most} requests in flight, the most it takes; try again later"
             raise Refused(text, status=429, kind="rate_limit_error", retry_after_s=1)
+        return service.clock.now()
 
-    async def _follow(self, request: Request, receive: Receive, reply: AsgiReply) -> None:
-        """Leads the request through the engines, and lets go when its client does."""
+    async def _follow(
+        self, path: str, headers: Mapping[bytes, bytes], body: bytes, arrival: int, receive: Receive, reply: AsgiReply
+    ) -> None:
+        """Answers a request, and lets go when its client does."""
         task = asyncio.current_task()
         assert task is not None
         gone = False
@@ -169,16 +220,44 @@ class Proxy:
 
         watcher = asyncio.create_task(watch())
         try:
-            await self._route(request, reply)
+            await self.answer(path, headers, body, arrival, reply)
         except asyncio.CancelledError:
+            reply.drop()
             if not gone:
                 raise
             task.uncancel()
         finally:
             watcher.cancel()
 
-    async def _route(self, request: Request, reply: AsgiReply) -> None:
-        service = self._service
+    async def answer(
+        self, path: str, headers: Mapping[bytes, bytes], body: bytes, arrival: int, reply: ClientReply
+    ) -> None:
+        """Leads a request that was admitted through the engines; cancelled when its client goes.
+
+        Args:
+            path: of the API.
+            headers: by lower-case name.
+            body: as the client wrote it.
+            arrival: ps of the router's clock.
+            reply: gets an answer, whatever happens.
+        """
+        request: Request | None = None
+        try:
+            request = parse(path, body, headers, self.service.cluster.model, arrival)
+            reply.name(request.id)
+            await self._route(request, reply)
+        except Refused as error:
+            await refuse(reply, error)
+        except Exception:
+            log.exception("request %s", request.id if request else "")
+            if not reply.begun:
+                await refuse(reply, Refused("the router failed; its log says more", status=500, kind="internal_error"))
+            elif not reply.ended:
+                reply.put(error_event("the router failed; its log says more"), True)
+                await reply.end()
+
+    async def _route(self, request: Request, reply: Reply) -> None:
+        service = self.service
         try:
             if request.prompt == 0:
                 request.prompt = await service.tokenizer.count(request)
@@ -190,6 +269,13 @@ class Proxy:
             service.relay.cancelled(request)
             raise
         await service.relay.run(request, reply)
+
+
+async def refuse(reply: ClientReply, error: Refused) -> None:
+    """Tells a client why not, unless its answer has begun."""
+    if not reply.begun:
+        wait = error.retry_after_s
+        await reply.whole(error.status, error.body, ((b"retry-after", b"%d" % wait),) if wait is not None else ())
 
 
 def check_length(request: Request, most: int) -> None:
@@ -204,7 +290,7 @@ def check_length(request: Request, most: int) -> None:
         raise Refused(text, param="messages" if request.chat else "prompt")
 
 
-async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes:
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
     """The body of a request.
 
     Raises:
@@ -213,7 +299,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int) ->
     """
     told = headers.get(b"content-length", b"")
     if told.isdigit() and int(told) > most:
-        raise _too_large(most)
+        raise too_large(most)
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         return _within(message.get("body", b""), most)
@@ -225,7 +311,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int) ->
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:
-            raise _too_large(most)
+            raise too_large(most)
         if not message.get("more_body"):
             return b"".join(parts)
         message = await receive()
@@ -233,9 +319,10 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int) ->
 
 def _within(body: bytes, most: int) -> bytes:
     if len(body) > most:
-        raise _too_large(most)
+        raise too_large(most)
     return body
 
 
-def _too_large(most: int) -> Refused:
+def too_large(most: int) -> Refused:
+    """A body is larger than the router takes."""
     return Refused(f"the body is larger than {most} bytes, the most this router takes", status=413)

@@ -49,16 +49,24 @@ class RelayLimits(BaseModel):
 
 
 class Reply(Protocol):
-    """Where the answer goes."""
+    """Where the answer goes.
 
-    async def begin(self, status: int, content_type: bytes) -> None:
+    Attributes:
+        ended: the answer is complete, as far as the router is concerned.
+        freed: called when more may be put after `put` has said no.
+    """
+
+    ended: bool
+    freed: Callable[[], None] | None
+
+    def begin(self, status: int, content_type: bytes) -> None:
         """Status and headers; pieces follow."""
 
-    async def send(self, data: bytes) -> None:
-        """A piece of the body."""
+    def put(self, data: bytes, last: bool = False) -> bool:
+        """A piece of the body, which ends there if `last`; whether more may come now."""
 
     async def end(self) -> None:
-        """The body is complete."""
+        """The body is complete; waits until all of it is on its way."""
 
     async def whole(self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         """A whole answer in JSON."""
@@ -110,6 +118,65 @@ class Story:
     generated: int = -1
     prefill_again: int = 0
     faults: list[str] = field(default_factory=list)
+
+
+class _Stream:
+    """A streamed answer on its way from an engine to a client: whole events go on as they come."""
+
+    __slots__ = ("_clock", "_engine", "_handle", "_loop", "_reply", "_response", "_router", "_story", "events")
+
+    def __init__(
+        self,
+        request: Request,
+        story: Story,
+        reply: Reply,
+        engine: Engine,
+        response: Response,
+        handle: int,
+        relay: Relay,
+    ) -> None:
+        self.events = EventStream(request.show_usage)
+        self._story, self._reply, self._engine, self._response, self._handle = story, reply, engine, response, handle
+        self._router, self._clock, self._loop = relay.router, relay.clock, asyncio.get_running_loop()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the stream has come to its end as it should."""
+        events = self.events
+        return events.done and not events.cut_short and events.error is None
+
+    def take(self, data: bytes, last: bool) -> bool:
+        """Passes on what has come (`http_client.Sink`)."""
+        events, story, reply = self.events, self._story, self._reply
+        self._engine.progress = self._loop.time()
+        before = events.pieces
+        out = events.feed(data)
+        new = events.pieces - before
+        if events.error is not None and before == 0:
+            self._response.abort()  # Before the first byte is out: another engine may do better.
+            return False
+        if new > 0:
+            now, state = self._clock.now(), self._router.state
+            if before == 0:
+                story.first_token = now
+                state.first_token(self._handle)
+                new -= 1
+            elif now - story.last_token > story.max_stall:
+                story.max_stall = now - story.last_token
+            story.last_token = now
+            if new:
+                state.token(self._handle, new)
+        more = True
+        if out or last:
+            ends = last and self.whole
+            if out or ends:
+                if not story.http_status:
+                    story.http_status = 200
+                    reply.begin(200, EVENTS)
+                more = reply.put(out, ends)
+        if events.error is not None:
+            story.error = events.error
+        return more
 
 
 class Relay:
@@ -196,7 +263,7 @@ class Relay:
                 if story.http_status:  # The answer has begun.
                     if story.error is None:
                         story.error = f"{fault.engine.name}: {fault}"
-                        await reply.send(error_event(story.error))
+                        reply.put(error_event(story.error), True)
                     await reply.end()
                     return
                 if story.attempts > self.limits.retries:
@@ -231,7 +298,7 @@ class Relay:
 
     def _decide(self, request: Request, story: Story, avoided: set[Engine]) -> Decision:
         self._try_again()
-        exclude = {i for i, engine in enumerate(self.engines) if engine in avoided}
+        exclude = {i for i, engine in enumerate(self.engines) if engine in avoided} if avoided else set()
         for shunned in (exclude, set()) if exclude else (exclude,):  # rather one that has failed than none
             try:
                 decision = self.router.decide(
@@ -334,38 +401,20 @@ class Relay:
         self, request: Request, story: Story, reply: Reply, engine: Engine, decision: Decision, response: Response
     ) -> None:
         """A streamed answer: whole events go on as they come."""
-        events = EventStream(request.show_usage)
-        loop, clock, handle = asyncio.get_running_loop(), self.clock, decision.handle
-        pieces = 0
-        while data := await response.read():
-            engine.progress = loop.time()
-            out = events.feed(data)
-            if events.error is not None and pieces == 0:
-                raise self._fault(engine, events.error)  # before the first byte is out
-            new = events.pieces - pieces
-            if new > 0:
-                now = clock.now()
-                if pieces == 0:
-                    story.first_token = now
-                    self.router.state.first_token(handle)
-                    new -= 1
-                else:
-                    story.max_stall = max(story.max_stall, now - story.last_token)
-                story.last_token = now
-                if new:
-                    self.router.state.token(handle, new)
-                pieces = events.pieces
-            if out:
-                if not story.http_status:
-                    story.http_status = 200
-                    await reply.begin(200, EVENTS)
-                await reply.send(out)
-            if events.error is not None:
-                story.error = events.error
+        stream = _Stream(request, story, reply, engine, response, decision.handle, self)
+        events = stream.events
+        reply.freed = response.resume
+        try:
+            await response.forward(stream.take)
+        except Unreachable:
+            if events.error is None:
+                raise
+        finally:
+            reply.freed = None
         story.generated = (events.usage or {}).get("completion_tokens", events.pieces)
         if events.error is not None:
             raise self._fault(engine, events.error)
-        if not events.done or events.cut_short:
+        if not stream.whole:
             raise self._fault(engine, "the stream ended before its end")
         story.max_stall = max(story.max_stall, 0)
         story.status = "finished"

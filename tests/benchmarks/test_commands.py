@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
-from disaggroute.benchmarks import clone, environment, memory, simulator, startup, training, vector
+from disaggroute.benchmarks import clone, decision, environment, memory, proxy, simulator, startup, training, vector
 from disaggroute.benchmarks.measurement import Result
 
 QUICK = ["--topologies", "2P4D", "--policies", "round-robin", "--requests", "500", "--repeats", "2"]
@@ -88,7 +88,7 @@ def stands_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         monkeypatch.setattr(module, "measure", measure)
 
-    for module in (simulator, vector, environment, training, clone, startup, memory):
+    for module in (simulator, vector, environment, training, decision, proxy, clone, startup, memory):
         stand_in(module)
     monkeypatch.setattr("disaggroute.benchmarks.drive.saturation_rate", lambda topology, say: 10.0)
     return given
@@ -113,18 +113,39 @@ def test_training_is_left_out_with_a_word_where_a_library_is_missing(
     assert "train is left out: no_such_torch is not installed; `pip install 'disaggroute[train]'`" in err
 
 
+def test_the_proxy_is_measured_with_the_settings_of_its_options(stands_in: dict[str, Any]) -> None:
+    out, _ = run("proxy", "--requests", "9", "--step-ms", "2", "--held", "0", "--repeats", "3", "--json")
+    assert [result["name"] for result in results(out)] == ["decision", "proxy"]
+    given = stands_in["proxy"]
+    assert (given["requests"], given["step_s"], given["held"], given["repeats"]) == (9, 0.002, [], 3)
+    assert stands_in["decision"]["repeats"] == 3 and given["concurrency"] == 32 and not given["realtime"]
+
+
+def test_the_proxy_is_left_out_with_a_word_where_it_cannot_be_measured(
+    stands_in: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "LIBRARIES", ())
+    monkeypatch.setattr(proxy, "LIBRARIES", ("no_such_loop",))
+    out, err = run("--json")
+    assert not {"proxy", "decision"} & {result["name"] for result in results(out)}
+    assert "proxy is left out: no_such_loop is not installed, and the router needs it" in err
+
+
 def test_without_a_name_everything_is_measured(
     stands_in: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "LIBRARIES", ())
+    monkeypatch.setattr(proxy, "missing", lambda: None)
     out, _ = run("--json", "--requests", "7", "--repeats", "3", "--cold-repeats", "0")
     listed = results(out)
-    names = ["simulator/2P4D", "simulator/16P48D", "vector", "environment", "training", "clone", "startup", "memory"]
+    names = ["simulator/2P4D", "simulator/16P48D", "vector", "environment", "training", "decision", "proxy", "clone"]
+    names += ["startup", "memory"]
     assert [result["name"] for result in listed] == names
     assert {r["command"] for r in listed} == {"disaggroute bench --requests 7 --repeats 3 --cold-repeats 0"}
     assert stands_in["simulator"]["requests"] == stands_in["memory"]["requests"] == 7
     assert stands_in["startup"]["cold_repeats"] == 0
-    assert {stands_in[name]["repeats"] for name in ("vector", "environment", "training", "clone")} == {3}
+    repeated = ("vector", "environment", "training", "decision", "proxy", "clone")
+    assert {stands_in[name]["repeats"] for name in repeated} == {3}
 
 
 @pytest.mark.parametrize(
@@ -146,6 +167,9 @@ def test_without_a_name_everything_is_measured(
         (["vector", "--duration-s", "0"], "duration_s is 0"),
         (["env", "--episodes", "0"], "episodes is 0; it must be at least 1"),
         (["train", "--batch", "5000"], "batch is 5000; it must divide the rollout, envs · steps = 16384"),
+        (["proxy", "--held", "8,x"], "held is '8,x'; it must be numbers separated by commas"),
+        (["proxy", "--concurrency", "0"], "concurrency is 0; it must be at least 1"),
+        (["proxy", "--step-ms", "0"], "step is 0 ms; it must be above 0 and at most 1000"),
         (["startup", "--compare", "nowhere.json"], "nowhere.json: no such file"),
     ],
 )
