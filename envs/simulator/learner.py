@@ -8,8 +8,8 @@ from . import layout as L
 from .arithmetic import udiv
 from .compile import inline
 from .ledger import bump
-from .memory import ld, ld32, ldc, ldc8, ldc32
-from .slots import region, router_of
+from .memory import ld, ld32, ldc, ldc32
+from .slots import region, router_of, trace_row
 
 UNKNOWN_OUTPUT = 128
 """Predicted output tokens before anything has been learned."""
@@ -44,9 +44,9 @@ def predict(S: int, router: int, request: int) -> int:
     """ô of a request of the trace."""
     learns = ldc(S, L.H_LEARNS)
     if learns == L.LEARN_NONE:
-        return ldc32(ldc(S, L.H_T_PREDICTED), request)
-    prompt = ldc32(ldc(S, L.H_T_PROMPT), request)
-    slo = ldc8(ldc(S, L.H_T_SLO), request)
+        return ldc32(trace_row(S, request), L.T32_PREDICTED)
+    prompt = ldc32(trace_row(S, request), L.T32_PROMPT)
+    slo = ldc32(trace_row(S, request), L.T32_SLO)
     learner = learner_at(S, router)
     if ld(learner, L.LEARNER_ALL) == 0:
         return UNKNOWN_OUTPUT
