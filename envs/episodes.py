@@ -23,8 +23,7 @@ from .simulator import Simulator
 from .simulator import stepping as W
 from .simulator.arena import Arena, aligned_words
 from .simulator.compile import cache_folder
-from .simulator.deadlines import NOTE_WORDS
-from .simulator.lanes import WIDTH
+from .simulator.deadlines import NOTE_WORDS, STRETCH, STRETCH_WORDS
 from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
 
@@ -82,18 +81,22 @@ class Episodes:
         self.decode_mask: Masks = np.zeros((count, self.decode_rows), np.int8)
         self.prefill_mask[:, : self.prefills] = self.decode_mask[:, : self.decodes] = 1
         self.actions: Ints = np.zeros((count, 2), np.int64)
-        self.desks: Ints = np.zeros((count, W.DESK_WORDS), np.int64)
+        self.desks: Ints = aligned_words(count * W.DESK_WORDS).reshape(count, W.DESK_WORDS)
         """One row per episode, columns W_… of `envs/simulator/stepping.py`."""
         self._paid = self.desks.view(np.float64)[:, W.W_REWARD]
         self.simulators: list[Simulator | None] = [None] * count
         self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
         self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
-        """Of each episode: requests missed and ended in the last step, then what the compiled step keeps."""
-        self._noted: list[memoryview] = [notes.data for notes in self._notes]
+        """Of each episode: what the compiled step keeps of its open requests."""
+        self._ids = list(self._notes)
+        """Of each episode: pairs of a request missed and one ended in the last step."""
+        self._read_ids: list[memoryview] = [ids.data for ids in self._ids]
         """The same as Python integers."""
         self._no_misses: Objects = np.empty(count, np.object_)
         self._no_misses.fill(())
+        self._misses: Ints = np.zeros((4 * count, 2), np.int64)
+        """Misses of the last step: of which environment, and which request."""
         self._allocate = Arena().words if count > 1 else aligned_words
         self._room = round(2 * (self.setting.scenario.rate or 0) * self.setting.window.end / PS_PER_S)
         """Requests for which memory is set aside at once: twice as many as are expected, since bursts vary."""
@@ -143,6 +146,8 @@ class Episodes:
         hall[W.T_PREFILL_ROWS] = self.prefill_rows
         hall[W.T_DECODE_ROWS] = self.decode_rows
         hall[W.T_DECODE_BYTES] = 4 * self._shapes[-1][-1]
+        hall[W.T_MISSED] = self._misses.ctypes.data
+        hall[W.T_MISSED_ROOM] = len(self._misses)
         if isinstance(self.reward, CountedReward):
             hall[W.T_WEIGHTS :] = np.array(self.reward.weights, np.float64).view(np.int64)
         return hall
@@ -202,27 +207,21 @@ class Episodes:
                 log_ended=True,
                 allocate=self._allocate,
                 room=self._room,
+                beside=NOTE_WORDS,
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns)
         n = len(trace)
-        sizes = {
-            W.W_MISSED_IDS: n,
-            W.W_ENDED_IDS: n,
-            W.W_REQUESTS: n,
-            W.W_DEADLINES: n + WIDTH,
-            W.W_NOTES: NOTE_WORDS * n,
-        }
-        words = sum(sizes.values())
+        fates = (n // STRETCH + 1) * STRETCH_WORDS
+        words = fates + 2 * n
         if len(self._notes[i]) < words:
             self._notes[i] = self._allocate(max(words + words // 2, words * self._room // max(n, 1)))
-            self._noted[i] = self._notes[i].data
-        desk = self.desks[i]
-        desk[:] = 0
-        at = int(self._notes[i].ctypes.data)
-        for word, size in sizes.items():
-            desk[word] = at
-            at += 8 * size
+        ids = self._ids[i] = self._notes[i][fates:]
+        self._read_ids[i] = ids.data
+        self.desks[i] = 0
+        desk = self.words(i)
+        desk[W.W_FATES] = int(self._notes[i].ctypes.data)
+        desk[W.W_IDS] = int(ids.ctypes.data)
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
@@ -297,25 +296,26 @@ class Episodes:
 
     def missed_ids(self, i: int, count: int) -> tuple[int, ...]:
         """`missed` as Python integers; `count`: how many there are."""
-        return tuple(self._noted[i][:count]) if count else ()
+        return tuple(self._read_ids[i][: 2 * count : 2]) if count else ()
 
     def all_missed_ids(self) -> Objects:
         """(count,) `missed_ids` of every episode."""
-        found, counts = self._no_misses.copy(), self.desks[:, W.W_MISSED]
-        some = counts.nonzero()[0]
-        noted = self._noted
-        for i, count in zip(some.tolist(), counts[some].tolist(), strict=True):
-            found[i] = tuple(noted[i][:count])
+        found, count = self._no_misses.copy(), self._hall_words[W.T_MISSED_COUNT]
+        if count > len(self._misses):  # a step that killed an instance
+            for i in self.desks[:, W.W_MISSED].nonzero()[0].tolist():
+                found[i] = self.missed_ids(i, self.desks.item(i, W.W_MISSED))
+        elif count:
+            for i, request in self._misses[:count].tolist():
+                found[i] += (request,)
         return found
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._notes[i][: self.desks.item(i, W.W_MISSED)].copy()
+        return self._ids[i][: 2 * self.desks.item(i, W.W_MISSED) : 2].copy()
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        at = len(self.simulator(i).trace)
-        return self._notes[i][at : at + self.desks.item(i, W.W_ENDED)].copy()
+        return self._ids[i][1 : 2 * self.desks.item(i, W.W_ENDED) : 2].copy()
 
     def outcome(self, i: int) -> Outcome:
         """What the last step of episode i brought."""

@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 def fixed(slo: npt.NDArray[np.int8], profile: Profile) -> tuple[Ints, Ints]:
     """TTFT and TPOT targets, each (N,) ps, from the profile by SLO class."""
     targets = profile.slo_targets
-    return np.array(targets.ttft, np.int64)[slo], np.array(targets.tpot, np.int64)[slo]
+    return np.array(targets.ttft, np.int64).take(slo), np.array(targets.tpot, np.int64).take(slo)
 
 
 def relative(slo: npt.NDArray[np.int8], profile: Profile, alone_ttft: Ints) -> tuple[Ints, Ints]:

@@ -90,6 +90,19 @@ def check_spans(cluster: Cluster, arrival: npt.NDArray[np.int64], prompt: Length
         _check(f"{engine.name}: sending {blocks} KV blocks", blocks * engine.egress_per_block + latency, limit)
 
 
+def egress_fits(cluster: Cluster, arrival: npt.NDArray[np.int64]) -> bool:
+    """Whether every prefill instance can send all its KV blocks within the limit, whatever the requests.
+
+    Args:
+        cluster: the instances.
+        arrival: (N,) ps, sorted.
+    """
+    if cluster.aggregated:
+        return True
+    longest = max(engine.num_blocks * engine.egress_per_block for engine in cluster.prefill)
+    return longest + int(cluster.latency_matrix().max()) <= longest_span(cluster, arrival)
+
+
 def _check(what: str, span: int, limit: int) -> None:
     if span > limit:
         raise ValueError(f"{what} could take {span // PS_PER_S} s; allowed are at most {limit // PS_PER_S} s")

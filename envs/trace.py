@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from .cluster import MAX_TIME_PS, Cluster
-from .time_limits import check_spans
+from .time_limits import check_spans, egress_fits
 
 TIGHT, LOOSE = 0, 1
 SLO_CLASSES = ("tight", "loose")
@@ -108,6 +109,9 @@ class Trace:
         """
         if not len(self):
             return
+        extremes = int(self.arrival[-1]), int(self.prompt.max()), int(self.output.max())
+        if _all_fit(cluster, *((1 << value.bit_length()) - 1 for value in extremes)):
+            return
         tokens = self.prompt.astype(np.int64) + self.output
         longest = int(tokens.max())
         for role, need in slots_needed(self.prompt, self.output, cluster).items():
@@ -127,6 +131,30 @@ class Trace:
                             f"needs {wants[k]} {what}; {role} instance {i} ({engine.name}) has {has}"
                         )
         check_spans(cluster, self.arrival, self.prompt, self.output)
+
+
+@lru_cache(maxsize=256)
+def _all_fit(cluster: Cluster, last: int, prompt: int, output: int) -> bool:
+    """Whether any trace up to an arrival (ps) fits a cluster, if its prompts and outputs have at most so many tokens.
+
+    Asked of powers of two above a trace's extremes, it spares most traces the look at every request.
+    """
+    limit = np.iinfo(np.int32).max
+    if max(prompt, output) > limit:
+        return False
+    longest, tokens = (np.array([count], np.int32) for count in (prompt, output))
+    for role, need in slots_needed(longest, tokens, cluster).items():
+        for engine in getattr(cluster, role):
+            if need[0] > engine.num_blocks * engine.block_size or prompt + output > engine.max_model_len:
+                return False
+    arrivals = np.array([last], np.int64)
+    if not egress_fits(cluster, arrivals):
+        return False
+    try:
+        check_spans(cluster, arrivals, longest, tokens)
+    except ValueError:
+        return False
+    return True
 
 
 def slots_needed(

@@ -9,7 +9,7 @@ from .arithmetic import rarely, udiv
 from .compile import inline
 from .decode import offer
 from .learner import predict
-from .memory import ld, ld32, ldc, ldc8, ldc32, st, st16, st32, stf, store_cells, store_words
+from .memory import ld, ld32, ldc, ldc32, st, st16, st32, stf, store_cells, store_words
 from .polls import before_change, refresh
 from .slots import (
     engine_at,
@@ -20,6 +20,7 @@ from .slots import (
     set_wake,
     slot_at,
     take_slot,
+    trace_row,
 )
 
 PREFILL_COLUMNS = 7
@@ -32,7 +33,7 @@ def show_next_arrival(S: int) -> None:
     request = ld(S, L.H_NEXT)
     t = L.FOREVER
     if request < ldc(S, L.H_REQUESTS):
-        t = ldc(ldc(S, L.H_T_ARRIVAL), request)
+        t = ldc(trace_row(S, request), L.T_ARRIVAL)
         if ldc(S, L.H_STRICT) == 0:
             see_poll(S, t)
     st(S, L.H_ARRIVAL, t)
@@ -62,11 +63,13 @@ def arrive(S: int, t: int) -> int:
         request = ld(S, L.H_NEXT)
         st(S, L.H_NEXT, request + 1)
         st32(s, L.S_REQUEST, request)
-        st32(s, L.S_PROMPT, ldc32(ldc(S, L.H_T_PROMPT), request))
-        st32(s, L.S_OUTPUT, ldc32(ldc(S, L.H_T_OUTPUT), request))
+        st32(s, L.S_PROMPT, ldc32(trace_row(S, request), L.T32_PROMPT))
+        st32(s, L.S_OUTPUT, ldc32(trace_row(S, request), L.T32_OUTPUT))
         row = record_at(S, s)
         st32(row, L.R32_PREEMPTIONS, 0)
         st32(row, L.R32_REROUTES, 0)
+        st16(row, L.R16_PREFILL, 0)
+        st16(row, L.R16_DECODE, 0)
     return ask(S, k, s, row, t)
 
 
@@ -75,11 +78,11 @@ def ask(S: int, k: int, s: int, row: int, t: int) -> int:
     """Slot k needs a decision at t: what its router may know is brought up to date."""
     request = ld32(s, L.S_REQUEST)
     router = request - udiv(request, ldc(S, L.H_ROUTERS)) * ldc(S, L.H_ROUTERS)
-    loose = ldc8(ldc(S, L.H_T_SLO), request)
+    loose = ldc32(trace_row(S, request), L.T32_SLO)
     st32(s, L.S_PLACE, (router << L.ROUTER_SHIFT) | loose * L.LOOSE_FLAG)
     st32(s, L.S_GENERATED, 0)
     st32(s, L.S_CROSS, -1)
-    st(row, L.R_ARRIVAL, ldc(ldc(S, L.H_T_ARRIVAL), request))
+    st(row, L.R_ARRIVAL, ldc(trace_row(S, request), L.T_ARRIVAL))
     V.store(row, L.R_PREFILL_START, V.spread(-1))  # all times up to the end
     st(row, L.R_MAX_STALL, 0)
     st32(row, L.R32_GENERATED, 0)

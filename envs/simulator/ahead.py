@@ -8,13 +8,29 @@ it asked for: the header says where the state lies, the state which requests fin
 from __future__ import annotations
 
 from . import layout as L
+from . import ledger
 from .compile import inline
 from .memory import ld, ld32, ldc, prefetch
-from .slots import batch_keys, engine_at, record_at, slot_at, wake_of
+from .slots import (
+    batch_strips,
+    engine_at,
+    in_strips,
+    leap_of,
+    phases_at,
+    record_at,
+    region,
+    slot_at,
+    trace_row,
+    wake_of,
+)
 
 LINE = 64
+PAGE = 4096
 MOST_WORDS = 1024
 """So much of a state block is asked for: larger clusters take longer than their memory does."""
+
+STEPS_AHEAD = 3
+"""Steps that a decode instance makes at most, usually, between two decisions."""
 
 
 @inline
@@ -26,52 +42,90 @@ def fetch(address: int, size: int) -> None:
 
 @inline
 def fetch_header(S: int) -> None:
-    """Asks for the header of a state block."""
-    fetch(S, L.HEADER_WORDS * 8)
+    """Asks for the header of a state block, up to the routers' last admissions, and for its second page."""
+    fetch(S, L.H_LAST * 8 + LINE)
+    prefetch(S + PAGE)
 
 
 @inline
 def fetch_state(S: int) -> None:
     """Asks for the state of instances and ledger, and for what the pending and the next request will touch."""
-    fetch(S + L.HEADER_WORDS * 8, (min(ldc(S, L.H_O_LEARNER), MOST_WORDS) - L.HEADER_WORDS) * 8)
+    fetch(S + L.HEADER_WORDS * 8, (min(ldc(S, L.H_O_PHASES), MOST_WORDS) - L.HEADER_WORDS) * 8)
     fetch(slot_at(S, ld(S, L.H_PENDING)), L.SLOT_BYTES)
     fetch(slot_at(S, ld(S, L.H_FREE_SLOT)), L.SLOT_BYTES)
     request, stride = ld(S, L.H_NEXT), ldc(S, L.H_RECORD_STRIDE)
     fetch(ldc(S, L.H_RECORDS) + (request - 1) * stride, 2 * stride)
-    prefetch(ldc(S, L.H_T_ARRIVAL) + request * 8)
-    prefetch(ldc(S, L.H_T_PROMPT) + request * 4)
-    prefetch(ldc(S, L.H_T_OUTPUT) + request * 4)
-    prefetch(ldc(S, L.H_T_SLO) + request)
-    prefetch(ldc(S, L.H_T_TTFT) + request * 8)
-    prefetch(ldc(S, L.H_T_TPOT) + request * 8)
+    fetch(trace_row(S, request - 1), 2 * L.TRACE_WORDS * 8)
     prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
+    prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 
 
 @inline
-def acts_soon(S: int, d: int) -> bool:
-    """Whether decode instance d has something to do before the request after the pending one arrives."""
-    request = min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)
-    return wake_of(S, ldc(S, L.H_PREFILLS) + d) <= ldc(ldc(S, L.H_T_ARRIVAL), request)
+def next_arrival(S: int) -> int:
+    """When the request after the pending one arrives: it is likely the next to be decided on."""
+    return ldc(trace_row(S, min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)), L.T_ARRIVAL)
 
 
 @inline
-def fetch_batches(S: int) -> None:
-    """Asks for the batches of the decode instances that act soon, and for the sequence that finishes first in each."""
+def acts_soon(S: int, d: int, t: int) -> bool:
+    """Whether decode instance d has something to do by t."""
+    return wake_of(S, ldc(S, L.H_PREFILLS) + d) <= t
+
+
+@inline
+def crosses_soon(S: int, d: int) -> bool:
+    """Whether a stream on decode instance d is about to pass its predicted length (ledger of the first router)."""
+    step = ld(ledger.decode_row(S, 0, d), L.DEC_CROSS_MIN) >> L.KEY_SHIFT
+    return step < ld(leap_of(S, d), L.LEAP_NOW) + STEPS_AHEAD
+
+
+@inline
+def fetch_acting(S: int) -> None:
+    """Asks for what the instances touch that act soon: the heads of their lists, batches and crossings."""
+    t = next_arrival(S)
+    for p in range(ldc(S, L.H_PREFILLS)):
+        e = engine_at(S, p)
+        prefetch(slot_at(S, ld(e, L.E_QUEUE)))
+        prefetch(slot_at(S, ld(e, L.E_CHUNKS)))
+        prefetch(slot_at(S, ld(e, L.E_RELEASE)))
     for d in range(ldc(S, L.H_DECODES)):
-        if acts_soon(S, d):
+        if acts_soon(S, d, t):
             e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-            keys, size = batch_keys(S, d), ld(e, L.E_BATCH) * 8
-            fetch(keys, size)
-            fetch(keys + ldc(S, L.H_BATCH_STRIDE) * 8, size)
+            strips = batch_strips(S, d)
+            for _ in range(0, ld(e, L.E_BATCH), L.STRIP):
+                fetch(strips, 2 * L.STRIP * 8)
+                strips += ldc(S, L.H_STRIP_STRIDE) * 8
+            fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
             prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
+            prefetch(slot_at(S, ld(e, L.E_HOLD)))
+        if crosses_soon(S, d):
+            row = ledger.decode_row(S, 0, d)
+            prefetch(slot_at(S, ld(row, L.DEC_CROSS_MIN) & L.KEY_MASK))
+            strips = ledger.crossing_strips(S, 0, d)
+            for _ in range(0, ld(row, L.DEC_CROSS_COUNT), L.STRIP):
+                fetch(strips, L.STRIP * 8)
+                strips += ldc(S, L.H_STRIP_STRIDE) * 8
 
 
 @inline
-def fetch_finishing(S: int, notes: int, note_size: int) -> None:
-    """Asks for the records of these sequences, and for their notes (rows of `note_size` bytes)."""
+def fetch_rows(S: int) -> None:
+    """Asks for the record rows of the requests at the heads of those lists, and of the sequences that finish."""
+    t = next_arrival(S)
+    for p in range(ldc(S, L.H_PREFILLS)):
+        e = engine_at(S, p)
+        fetch_row(S, ld(e, L.E_QUEUE))
+        fetch_row(S, ld(e, L.E_CHUNKS))
     for d in range(ldc(S, L.H_DECODES)):
         e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-        if acts_soon(S, d) and ld(e, L.E_BATCH) > 0:
+        if acts_soon(S, d, t) and ld(e, L.E_BATCH) > 0:
             s = slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK)
             fetch(record_at(S, s), ldc(S, L.H_RECORD_STRIDE))
-            prefetch(notes + ld32(s, L.S_REQUEST) * note_size)
+            if ld32(s, L.S_CROSS) >= 0:
+                prefetch(in_strips(S, ledger.crossing_strips(S, 0, d), ld32(s, L.S_CROSS)))
+
+
+@inline
+def fetch_row(S: int, k: int) -> None:
+    """Asks for the record row of the request in slot k, if there is one."""
+    if k >= 0:
+        prefetch(record_at(S, slot_at(S, k)))

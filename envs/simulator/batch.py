@@ -15,7 +15,7 @@ from .compile import inline
 from .ledger import decode_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
 from .polls import growth_between
-from .slots import batch_keys, blocks_of, in_block, leap_of, phases_at, slot_at, whole_blocks
+from .slots import batch_key, batch_strips, blocks_of, in_block, leap_of, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -35,11 +35,11 @@ def count_phase(S: int, d: int, phase: int, by: int) -> None:
 @inline
 def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) -> None:
     """Slot k decodes from the next step on, and finishes with step `finish`."""
-    keys = batch_keys(S, d)
     at = ld(e, L.E_BATCH)
     key = (finish << L.KEY_SHIFT) | k
-    st(keys, at, key)
-    st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, stall)
+    own = batch_key(S, d, at)
+    st(own, 0, key)
+    st(own, L.STRIP, stall)
     st32(s, L.S_NEXT, at)
     st(s, L.SW_FINISH, finish)
     st(e, L.E_BATCH, at + 1)
@@ -51,19 +51,18 @@ def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) 
 @inline
 def leave_batch(S: int, d: int, e: int, s: int) -> int:
     """Takes a sequence out of the batch; returns its longest stall. The caller settles blocks and ledger."""
-    keys = batch_keys(S, d)
-    stalls = keys + ldc(S, L.H_BATCH_STRIDE) * 8
     at = ld32(s, L.S_NEXT)
     last = ld(e, L.E_BATCH) - 1
-    key = ld(keys, at)
-    stall = ld(stalls, at)
-    moved = ld(keys, last)
+    own, end = batch_key(S, d, at), batch_key(S, d, last)
+    key = ld(own, 0)
+    stall = ld(own, L.STRIP)
+    moved = ld(end, 0)
     if ld(e, L.E_NEXT_FINISH) == key:
-        st(e, L.E_NEXT_FINISH, smallest_but(keys, last + 1, at))
-    st(keys, at, moved)
-    st(stalls, at, ld(stalls, last))
+        st(e, L.E_NEXT_FINISH, smallest_but(S, batch_strips(S, d), last + 1, at))
+    st(own, 0, moved)
+    st(own, L.STRIP, ld(end, L.STRIP))
     st32(slot_at(S, moved & L.KEY_MASK), L.S_NEXT, at)
-    st(keys, last, L.FOREVER)
+    st(end, 0, L.FOREVER)
     st(e, L.E_BATCH, last)
     finish = key >> L.KEY_SHIFT
     st(e, L.E_BASE, ld(e, L.E_BASE) - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT) + finish)
@@ -107,16 +106,18 @@ def advance(S: int, d: int, e: int, made: int) -> None:
     if batch > 0:
         st(e, L.E_FREE, ld(e, L.E_FREE) - growth_between(S, d, batch, step + 1, step + made))
         longest = first + growth * (made - 1)  # the last step
-        stalls = batch_keys(S, d) + ldc(S, L.H_BATCH_STRIDE) * 8
+        stalls = batch_strips(S, d) + L.STRIP * 8
         stalled = V.spread(longest)
-        for at in range(0, batch, L.STRIP):  # beyond the batch there is nothing to spoil
-            V.store(stalls, at, V.maximum(V.load(stalls, at), stalled))
-            V.store(stalls, at + 8, V.maximum(V.load(stalls, at + 8), stalled))
-            V.store(stalls, at + 16, V.maximum(V.load(stalls, at + 16), stalled))
-            V.store(stalls, at + 24, V.maximum(V.load(stalls, at + 24), stalled))
+        for _ in range(0, batch, L.STRIP):  # beyond the batch there is nothing to spoil
+            V.store(stalls, 0, V.maximum(V.load(stalls, 0), stalled))
+            V.store(stalls, 8, V.maximum(V.load(stalls, 8), stalled))
+            V.store(stalls, 16, V.maximum(V.load(stalls, 16), stalled))
+            V.store(stalls, 24, V.maximum(V.load(stalls, 24), stalled))
+            stalls += ldc(S, L.H_STRIP_STRIDE) * 8
         for at in range(pick(made == 1, ld(e, L.E_OLD), batch), batch):  # the first step is no stall for who joined
-            s = slot_at(S, ld(batch_keys(S, d), at) & L.KEY_MASK)
-            st(stalls, at, first_stall(s, ld(leap, L.LEAP_START) + first))
+            own = batch_key(S, d, at)
+            s = slot_at(S, ld(own, 0) & L.KEY_MASK)
+            st(own, L.STRIP, first_stall(s, ld(leap, L.LEAP_START) + first))
         for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
     st(leap, L.LEAP_DONE, step + made)

@@ -22,6 +22,7 @@ _COMPILED_SOURCES = (
     "envs/features.py",
     "envs/simulator/*.py",
     "envs/workloads/inversion.py",
+    "envs/workloads/intensity.py",
     "policies/compiled/*.py",
 )
 

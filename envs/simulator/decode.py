@@ -10,7 +10,7 @@ from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 from .polls import before_change
 from .slots import (
-    batch_keys,
+    batch_key,
     blocks_of,
     engine_at,
     leap_of,
@@ -137,10 +137,9 @@ def preempt_newest(S: int, d: int, e: int, step: int, t: int) -> None:
 @inline
 def newest(S: int, d: int, e: int) -> int:
     """Slot of the decoding sequence that joined running last."""
-    keys = batch_keys(S, d)
     found, latest = -1, -1
     for at in range(ld(e, L.E_BATCH)):
-        k = ld(keys, at) & L.KEY_MASK
+        k = ld(batch_key(S, d, at), 0) & L.KEY_MASK
         joined = ld32(slot_at(S, k), L.S_JOIN)
         if joined > latest:
             found, latest = k, joined
@@ -279,10 +278,10 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
 @inline
 def first_tokens(S: int, d: int, e: int, t: int) -> None:
     """The requests that joined with this leap get their first token here at t, when its first step ends."""
-    keys = batch_keys(S, d)
     for at in range(ld(e, L.E_OLD), ld(e, L.E_BATCH)):
-        s = slot_at(S, ld(keys, at) & L.KEY_MASK)
-        st(keys + ldc(S, L.H_BATCH_STRIDE) * 8, at, first_stall(s, t))
+        own = batch_key(S, d, at)
+        s = slot_at(S, ld(own, 0) & L.KEY_MASK)
+        st(own, L.STRIP, first_stall(s, t))
         if ld32(s, L.S_GENERATED) == 0:
             st(record_at(S, s), L.R_FIRST_TOKEN, t)
 

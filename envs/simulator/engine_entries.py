@@ -20,7 +20,7 @@ from .memory import ld, ld32, ldc, st, st32
 from .polls import poll
 from .prefill import end_prefill_step, prefill_pass
 from .slots import (
-    batch_keys,
+    batch_key,
     blocks_of,
     engine_at,
     leap_of,
@@ -139,9 +139,8 @@ def make_pass(S: int, i: int, t: int, marks: int, out: int) -> int:
             n = write(out, n, _JOINED, k)
         k = ld32(s, L.S_NEXT)
     if i >= prefills:
-        keys = batch_keys(S, i - prefills)
         for at in range(ld(e, L.E_OLD), ld(e, L.E_BATCH)):
-            k = ld(keys, at) & L.KEY_MASK
+            k = ld(batch_key(S, i - prefills, at), 0) & L.KEY_MASK
             st(marks, k, DECODING)
             n = write(out, n, _JOINED, k)
         if prefills > 0:

@@ -55,14 +55,6 @@ def view(S: int, prefill_out: int, decode_out: int) -> None:
 
 
 @inline
-def copy_keys(S: int, to: int, at: int, count: int, before: int) -> None:
-    """Copies `count` keys at word `at`, and empties what the target held beyond them."""
-    copy_words(to + at * 8, S + at * 8, count)
-    for i in range(count, before):
-        st(to, at + i, L.FOREVER)
-
-
-@inline
 def copy_state(S: int, to: int) -> None:
     """Makes block `to` a copy of block S: what is in flight, not what is empty.
 
@@ -70,17 +62,15 @@ def copy_state(S: int, to: int) -> None:
     capacity, records and logs; what the records of requests in flight hold so far, the caller copies if it is wanted.
     """
     decodes, prefills = ldc(S, L.H_DECODES), ldc(S, L.H_PREFILLS)
-    stride = ldc(S, L.H_BATCH_STRIDE)
-    batches, crossings, slots = ldc(S, L.H_O_BATCH), ldc(S, L.H_O_CROSS), ldc(S, L.H_O_SLOTS)
+    batches, slots = ldc(S, L.H_O_BATCH), ldc(S, L.H_O_SLOTS)
+    most = 0  # in either block: what is empty in S is empty in `to` then
     for d in range(decodes):
-        count = ld(engine_at(S, prefills + d), L.E_BATCH)
-        before = ld(engine_at(to, prefills + d), L.E_BATCH)
-        copy_keys(S, to, batches + 2 * d * stride, count, before)
-        copy_words(to + (batches + (2 * d + 1) * stride) * 8, S + (batches + (2 * d + 1) * stride) * 8, count)
+        most = max(most, ld(engine_at(S, prefills + d), L.E_BATCH), ld(engine_at(to, prefills + d), L.E_BATCH))
         for router in range(ldc(S, L.H_ROUTERS)):
-            count = ld(ledger.decode_row(S, router, d), L.DEC_CROSS_COUNT)
-            before = ld(ledger.decode_row(to, router, d), L.DEC_CROSS_COUNT)
-            copy_keys(S, to, crossings + (router * decodes + d) * stride, count, before)
+            most = max(most, ld(ledger.decode_row(S, router, d), L.DEC_CROSS_COUNT))
+            most = max(most, ld(ledger.decode_row(to, router, d), L.DEC_CROSS_COUNT))
+    strips = (most + L.STRIP - 1) >> L.STRIP_SHIFT
+    copy_words(to + batches * 8, S + batches * 8, strips * ldc(S, L.H_STRIP_STRIDE))
     capacity, words = ld(to, L.H_CAPACITY), ld(to, L.H_WORDS)
     records, record_stride = ld(to, L.H_RECORDS), ld(to, L.H_RECORD_STRIDE)
     decisions, log = ld(to, L.H_DECISION_LOG), ld(to, L.H_LOG)

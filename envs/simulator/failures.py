@@ -13,7 +13,7 @@ from .decode import shorten
 from .memory import ld, ld32, ldc, st, st32, stf
 from .polls import before_change
 from .slots import (
-    batch_keys,
+    batch_key,
     blocks_of,
     decode_of,
     engine_at,
@@ -180,7 +180,7 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
     step, boundary = ld(leap_of(S, d), L.LEAP_DONE), ld(leap_of(S, d), L.LEAP_START)
     while ld(e, L.E_BATCH) > 0:
         at = ld(e, L.E_BATCH) - 1
-        k = ld(batch_keys(S, d), at) & L.KEY_MASK
+        k = ld(batch_key(S, d, at), 0) & L.KEY_MASK
         lose_decoding(S, d, e, k, step, boundary, int(at >= fresh_from), t)
     while ld(e, L.E_CHUNKS) >= 0:
         lose_local(S, pop_front(S, e, L.E_CHUNKS), t)

@@ -12,6 +12,7 @@ from . import ledger
 from .admission import decode_view, prefill_view
 from .compile import inline
 from .memory import copy_words, ld, ld32, ldc, ldcf, store_ratios
+from .slots import trace_row
 
 REQUEST_COLUMNS, PREFILL_FEATURES, DECODE_FEATURES, MIXED_FEATURES, PROFILE_COLUMNS = (
     len(columns) for columns in (F.REQUEST, F.PREFILL, F.DECODE, F.MIXED, F.PROFILE)
@@ -40,13 +41,13 @@ def predicted_of(s: int) -> float:
 @inline
 def ttft_of(S: int, s: int) -> float:
     """Its TTFT target, s."""
-    return ldc(ldc(S, L.H_T_TTFT), ld32(s, L.S_REQUEST)) / _PS
+    return ldc(trace_row(S, ld32(s, L.S_REQUEST)), L.T_TTFT) / _PS
 
 
 @inline
 def tpot_of(S: int, s: int) -> float:
     """Its TPOT target, s."""
-    return ldc(ldc(S, L.H_T_TPOT), ld32(s, L.S_REQUEST)) / _PS
+    return ldc(trace_row(S, ld32(s, L.S_REQUEST)), L.T_TPOT) / _PS
 
 
 @inline

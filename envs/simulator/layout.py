@@ -16,8 +16,13 @@ FOREVER = (1 << 63) - 1
 LANES = 8
 """Vectors over instances are padded to whole groups of this many words."""
 
-STRIP = 32
-"""Batch arrays are walked in strips of so many words: few, long iterations, whose number is easy to predict."""
+STRIP_SHIFT = 5
+STRIP = 1 << STRIP_SHIFT
+"""Batch arrays are walked in strips of so many words: few, long iterations, whose number is easy to predict.
+
+The first strips of all arrays lie together, then the second ones, …: batches seldom fill more than one or two, and so
+touch few pages.
+"""
 
 _count = itertools.count
 KEY_SHIFT = 24
@@ -61,13 +66,7 @@ H_HIGH = next(_h)  # slots ever used
 H_CAPACITY = next(_h)  # slots that fit
 H_WORDS = next(_h)  # size of the block, words
 # addresses of tables outside the block
-H_T_ARRIVAL = next(_h)
-H_T_PROMPT = next(_h)
-H_T_OUTPUT = next(_h)
-H_T_SLO = next(_h)
-H_T_TTFT = next(_h)
-H_T_TPOT = next(_h)
-H_T_PREDICTED = next(_h)
+H_TRACE = next(_h)  # one row per request
 H_T_EVENTS = next(_h)
 H_T_LATENCY = next(_h)
 H_RECORDS = next(_h)
@@ -90,13 +89,13 @@ H_O_CROSS = next(_h)
 H_O_SLOTS = next(_h)
 # strides, words
 H_PHASE_STRIDE = next(_h)
-H_BATCH_STRIDE = next(_h)
+H_STRIP_STRIDE = next(_h)  # from one strip of an array to the next
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
 H_LEDGER_DECODE = next(_h)  # where its decode rows begin
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
 H_LAST = next(_h)  # each router's last admission, ps, −1 if none: MAX_ROUTERS words
-HEADER_WORDS = 88
+HEADER_WORDS = 80
 
 # --- rows by instance ------------------------------------------------------------------------------------------
 # What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of
@@ -230,6 +229,12 @@ LOCAL = 1 << 30  # must be prefilled where it is queued
 MAX_INSTANCES = 1 << PLACE_BITS
 MAX_ROUTERS = ROUTER_MASK + 1
 
+# --- trace row: 10 int32 cells (T32_…), some of them int64 words (T_…) -----------------------------------------------
+# What a request brings lies together: it is all read within a step or two, and hardly again.
+T_ARRIVAL, T_TTFT, T_TPOT = range(3)
+T32_PROMPT, T32_OUTPUT, T32_PREDICTED, T32_SLO = range(6, 10)
+TRACE_WORDS = 5
+
 # --- record row (envs/records.py): word and cell offsets --------------------------------------------------------
 (
     R_ARRIVAL,
@@ -245,6 +250,7 @@ MAX_ROUTERS = ROUTER_MASK + 1
 ) = range(10)
 R32_PREDICTED, R32_GENERATED, R32_PREEMPTIONS, R32_REROUTES = range(20, 24)
 R16_PREFILL, R16_DECODE, R16_ROUTER, R16_STATUS = range(48, 52)
+RECORD_WORDS = 13
 
 # --- decision log row --------------------------------------------------------------------------------------------
 D_TIME, D_POLL = 0, 1  # words

@@ -8,8 +8,8 @@ from . import layout as L
 from .arithmetic import udiv
 from .compile import inline
 from .ledger import bump
-from .memory import ld, ld32, ldc, ldc8, ldc32
-from .slots import region, router_of
+from .memory import ld, ld32, ldc, ldc32
+from .slots import region, router_of, trace_row
 
 UNKNOWN_OUTPUT = 128
 """Predicted output tokens before anything has been learned."""
@@ -42,9 +42,10 @@ def mean_at(learner: int, cell: int) -> int:
 @inline
 def predict(S: int, router: int, request: int) -> int:
     """ô of a request of the trace."""
+    row = trace_row(S, request)
     if ldc(S, L.H_LEARNS) == L.LEARN_NONE:
-        return ldc32(ldc(S, L.H_T_PREDICTED), request)
-    return expected(S, router, ldc32(ldc(S, L.H_T_PROMPT), request), ldc8(ldc(S, L.H_T_SLO), request))
+        return ldc32(row, L.T32_PREDICTED)
+    return expected(S, router, ldc32(row, L.T32_PROMPT), ldc32(row, L.T32_SLO))
 
 
 @inline

@@ -13,7 +13,7 @@ from . import layout as L
 from .arithmetic import steps_within_each
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
-from .slots import decode_of, grouped, leap_of, prefill_of, region, router_of, slot_at
+from .slots import decode_of, grouped, in_strips, leap_of, prefill_of, region, router_of, slot_at
 
 
 @inline
@@ -41,9 +41,9 @@ def decode_row(S: int, router: int, d: int) -> int:
 
 
 @inline
-def crossings_at(S: int, router: int, d: int) -> int:
-    """Address of the crossing keys (X << KEY_SHIFT | slot) of a router's streams on decode instance d."""
-    return region(S, L.H_O_CROSS) + (router * ldc(S, L.H_DECODES) + d) * ldc(S, L.H_BATCH_STRIDE) * 8
+def crossing_strips(S: int, router: int, d: int) -> int:
+    """Address of the first strip of keys (crossing << KEY_SHIFT | slot) of a router's streams on decode instance d."""
+    return region(S, L.H_O_CROSS) + (router * ldc(S, L.H_DECODES) + d) * (L.STRIP * 8)
 
 
 @inline
@@ -124,7 +124,7 @@ def streams(S: int, k: int, s: int, step: int, finish: int) -> None:
     if crossing > step:
         at = ld(row, L.DEC_CROSS_COUNT)
         key = (crossing << L.KEY_SHIFT) | k
-        st(crossings_at(S, router, d), at, key)
+        st(in_strips(S, crossing_strips(S, router, d), at), 0, key)
         st32(s, L.S_CROSS, at)
         st(row, L.DEC_CROSS_COUNT, at + 1)
         bump(row, L.DEC_CROSS_SUM, crossing)
@@ -138,33 +138,35 @@ def drop_crossing(S: int, s: int, router: int, d: int, row: int) -> None:
     """Takes a stream out of the crossings of decode row `row`, if it is still there."""
     at = ld32(s, L.S_CROSS)
     if at >= 0:
-        keys = crossings_at(S, router, d)
+        strips = crossing_strips(S, router, d)
         last = ld(row, L.DEC_CROSS_COUNT) - 1
-        key = ld(keys, at)
-        moved = ld(keys, last)
+        own, end = in_strips(S, strips, at), in_strips(S, strips, last)
+        key = ld(own, 0)
+        moved = ld(end, 0)
         if ld(row, L.DEC_CROSS_MIN) == key:
-            st(row, L.DEC_CROSS_MIN, smallest_but(keys, last + 1, at))
-        st(keys, at, moved)
+            st(row, L.DEC_CROSS_MIN, smallest_but(S, strips, last + 1, at))
+        st(own, 0, moved)
         st32(slot_at(S, moved & L.KEY_MASK), L.S_CROSS, at)
         st32(s, L.S_CROSS, -1)
-        st(keys, last, L.FOREVER)
+        st(end, 0, L.FOREVER)
         st(row, L.DEC_CROSS_COUNT, last)
         bump(row, L.DEC_CROSS_SUM, -(key >> L.KEY_SHIFT))
 
 
 @inline
-def smallest_but(keys: int, count: int, at: int) -> int:
-    """Smallest of `count` keys but that at `at`; FOREVER fills the array up to a whole strip.
+def smallest_but(S: int, strips: int, count: int, at: int) -> int:
+    """Smallest of `count` keys in strips but that at `at`; FOREVER fills the last strip.
 
     To be read before that key is overwritten: a vector that was just stored in part is slow to load.
     """
     never = V.spread(L.FOREVER)
     one, two, three, four = never, never, never, never
     for i in range(0, count, L.STRIP):
-        one = V.minimum(one, V.choose(V.counting(i) == at, never, V.load(keys, i)))
-        two = V.minimum(two, V.choose(V.counting(i + 8) == at, never, V.load(keys, i + 8)))
-        three = V.minimum(three, V.choose(V.counting(i + 16) == at, never, V.load(keys, i + 16)))
-        four = V.minimum(four, V.choose(V.counting(i + 24) == at, never, V.load(keys, i + 24)))
+        one = V.minimum(one, V.choose(V.counting(i) == at, never, V.load(strips, 0)))
+        two = V.minimum(two, V.choose(V.counting(i + 8) == at, never, V.load(strips, 8)))
+        three = V.minimum(three, V.choose(V.counting(i + 16) == at, never, V.load(strips, 16)))
+        four = V.minimum(four, V.choose(V.counting(i + 24) == at, never, V.load(strips, 24)))
+        strips += ldc(S, L.H_STRIP_STRIDE) * 8
     return V.least_of(V.minimum(V.minimum(one, two), V.minimum(three, four)))
 
 

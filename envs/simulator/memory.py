@@ -81,6 +81,8 @@ ldf = _loader(types.float64, ir.DoubleType(), types.float64)
 """ldf(address, k): the k-th float64."""
 stf = _storer(types.float64, ir.DoubleType(), types.float64)
 """stf(address, k, value): writes the k-th float64."""
+ld8 = _loader(types.int8, ir.IntType(8), types.int64)
+"""ld8(address, k): the k-th int8, as int64."""
 ld16 = _loader(types.int16, ir.IntType(16), types.int64)
 """ld16(address, k): the k-th int16, as int64."""
 st8 = _storer(types.int8, ir.IntType(8), types.int64)

@@ -13,7 +13,7 @@ from .compile import entry, inline
 from .failures import set_state
 from .learner import expected, learn
 from .memory import copy_words, ld, ld32, ldc, st, st32
-from .slots import engine_at, recycle, slot_at, take_slot
+from .slots import engine_at, recycle, slot_at, take_slot, trace_row
 
 STAGE, NUMBER = L.S_RELEASE, L.S_JOIN
 """Slot cells that nothing but an engine uses: STAGE_…, and the number in the handle."""
@@ -73,8 +73,9 @@ def ask(
     st32(s, L.S_CROSS, -1)
     st32(s, L.S_PLACE, slo * L.LOOSE_FLAG)
     st32(s, STAGE, STAGE_PENDING)
-    st(ldc(S, L.H_T_TTFT), k, ttft)
-    st(ldc(S, L.H_T_TPOT), k, tpot)
+    given = trace_row(S, k)
+    st(given, L.T_TTFT, ttft)
+    st(given, L.T_TPOT, tpot)
     st(S, L.H_NOW, t)
     st(S, L.H_PENDING, k)
     ledger.sync(S, 0, t)

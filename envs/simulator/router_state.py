@@ -78,8 +78,9 @@ class RouterState:
     def _set_block(self, block: Words) -> None:
         self._block = block
         self._address = int(block.ctypes.data)
-        self._targets = np.zeros((2, int(block[L.H_CAPACITY])), np.int64)  # of the slot that awaits a decision
-        block[L.H_T_TTFT], block[L.H_T_TPOT] = (row.ctypes.data for row in self._targets)
+        # A trace row per slot: of the one that awaits a decision its targets stand there.
+        self._rows = np.zeros((int(block[L.H_CAPACITY]), L.TRACE_WORDS), np.int64)
+        block[L.H_TRACE] = self._rows.ctypes.data
         at = int(block[L.H_O_ENGINES])
         rows = block[at : at + len(self.cluster.instances) * L.ENGINE_WORDS]
         self._engines = rows.reshape(-1, L.ENGINE_WORDS)

@@ -21,7 +21,7 @@ from . import layout as L
 from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
 from .loop import DECIDE, GROW
-from .state import LEARNS, Tables, check_pair, grown, load_trace, new_block
+from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -33,7 +33,16 @@ FOREVER = L.FOREVER
 
 _FIRST_CAPACITY = 1024
 
-_OWN = [L.H_CAPACITY, L.H_WORDS, L.H_RECORDS, L.H_RECORD_STRIDE, L.H_DECISION_LOG, L.H_LOG, L.H_PARAMETERS]
+_OWN = [
+    L.H_CAPACITY,
+    L.H_WORDS,
+    L.H_TRACE,
+    L.H_RECORDS,
+    L.H_RECORD_STRIDE,
+    L.H_DECISION_LOG,
+    L.H_LOG,
+    L.H_PARAMETERS,
+]
 """Header words that stay when a state is put back: what they say of memory belongs to the block, not to the state."""
 
 
@@ -68,6 +77,7 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
+        beside: words behind each record that compiled code may write to.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -86,6 +96,7 @@ class Simulator:
         log_ended: bool = False,
         allocate: Allocate = aligned_words,
         room: int = 0,
+        beside: int = 0,
     ) -> None:
         if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
@@ -107,7 +118,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._rows = self._new_rows(room)
+        self._rows = self._new_rows(room, beside)
         self.begin(trace, predicted=predicted, learns=learns)
 
     def begin(self, trace: Trace, *, predicted: npt.NDArray[np.int32] | None = None, learns: str = "") -> None:
@@ -131,30 +142,29 @@ class Simulator:
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
         self.trace = trace
-        self._predicted = predicted
         own = self._block[_OWN]
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
-        load_trace(self._block, trace, predicted, learns)
-        of_records, of_decisions, of_ended = self._rows
-        self.records = of_records.cleared(len(trace))
+        of_requests, of_records, of_decisions, of_ended = self._rows
+        self._requests = of_requests.first(len(trace))
+        load_trace(self._block, trace, predicted, learns, self._requests)
+        self.records = of_records.first(len(trace))
         self._block[L.H_RECORDS] = self.records.ctypes.data
-        self._block[L.H_RECORD_STRIDE] = RECORD.itemsize
+        self._block[L.H_RECORD_STRIDE] = self.records.strides[0]
         if self._decisions is not None:
             cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
-            self._decisions = of_decisions.cleared(room)
+            self._decisions = of_decisions.first(room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
         if self._ended is not None:
-            self._ended = of_ended.cleared(len(trace))
+            self._ended = of_ended.first(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
-    def _new_rows(self, room: int = 0) -> tuple[Rows, Rows, Rows]:
-        """Memory of records, decisions and ended requests."""
-        of_records, of_decisions, of_ended = (
-            Rows(dtype, self._allocate, room) for dtype in (RECORD, DECISION, np.int64)
-        )
-        return of_records, of_decisions, of_ended
+    def _new_rows(self, room: int = 0, beside: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
+        """Memory of the requests as the core reads them, of records, decisions and ended requests."""
+        kinds = (TRACE_ROW, 0), (RECORD, beside), (DECISION, 0), (np.int64, 0)
+        requests, records, decisions, ended = (Rows(dtype, self._allocate, room, more) for dtype, more in kinds)
+        return requests, records, decisions, ended
 
     @property
     def address(self) -> int:
@@ -295,6 +305,8 @@ class Simulator:
         twin._allocate = aligned_words
         twin._rows = twin._new_rows()
         twin.records = self.records.copy()
+        twin._requests = self._requests.copy()
+        twin._block[L.H_TRACE] = twin._requests.ctypes.data
         twin._block[L.H_RECORDS] = twin.records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:

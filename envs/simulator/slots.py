@@ -63,15 +63,33 @@ def leap_of(S: int, d: int) -> int:
 
 
 @inline
-def batch_keys(S: int, d: int) -> int:
-    """Address of the batch keys of decode instance d; its stalls follow."""
-    return region(S, L.H_O_BATCH) + d * ldc(S, L.H_BATCH_STRIDE) * 16
+def in_strips(S: int, first: int, at: int) -> int:
+    """Address of element `at` of an array whose first strip is at the address `first`."""
+    return first + ((at >> L.STRIP_SHIFT) * ldc(S, L.H_STRIP_STRIDE) + (at & (L.STRIP - 1))) * 8
+
+
+@inline
+def batch_strips(S: int, d: int) -> int:
+    """Address of the first strip of batch keys of decode instance d; behind each strip stand the sequences' stalls."""
+    return region(S, L.H_O_BATCH) + d * (2 * L.STRIP * 8)
+
+
+@inline
+def batch_key(S: int, d: int, at: int) -> int:
+    """Address of the key of the sequence at place `at` of the batch; its stall is STRIP words further."""
+    return in_strips(S, batch_strips(S, d), at)
 
 
 @inline
 def phases_at(S: int, d: int) -> int:
     """Address of the prefix counts over block phases of decode instance d."""
     return region(S, L.H_O_PHASES) + d * ldc(S, L.H_PHASE_STRIDE) * 8
+
+
+@inline
+def trace_row(S: int, request: int) -> int:
+    """Address of the trace row (T_…) of a request."""
+    return ldc(S, L.H_TRACE) + request * (L.TRACE_WORDS * 8)
 
 
 @inline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +90,8 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
     pre_groups, dec_groups = _padded(routed) // L.LANES, _padded(decodes) // L.LANES
     leaves = 1 << (len(engines) - 1).bit_length()
     phase_stride = _padded(block_size)
-    batch_stride = -(-max(e.max_num_seqs for e in decoders) // L.STRIP) * L.STRIP
+    strips = -(-max(e.max_num_seqs for e in decoders) // L.STRIP)
+    of_batches, of_crossings = 2 * L.STRIP * decodes, L.STRIP * decodes * cluster.routers
     ledger_stride = L.PRE_GROUP * pre_groups + L.DEC_GROUP * dec_groups
     sizes = {
         L.H_O_WAKE: 4 * leaves,
@@ -99,14 +101,14 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_O_PHASES: phase_stride * decodes,
         L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
         L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
-        L.H_O_BATCH: 2 * batch_stride * decodes,
-        L.H_O_CROSS: batch_stride * decodes * cluster.routers,
+        L.H_O_BATCH: strips * (of_batches + of_crossings),
     }
     offsets = {}
     at = L.HEADER_WORDS
     for field, size in sizes.items():
         offsets[field] = at
         at += _padded(size)
+    offsets[L.H_O_CROSS] = offsets[L.H_O_BATCH] + of_batches
     block = allocate(at + capacity * L.SLOT_WORDS)
     block[list(offsets)] = list(offsets.values())
     header = {
@@ -120,7 +122,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_DEC_GROUPS: dec_groups,
         L.H_LEDGER_DECODE: L.PRE_GROUP * pre_groups,
         L.H_PHASE_STRIDE: phase_stride,
-        L.H_BATCH_STRIDE: batch_stride,
+        L.H_STRIP_STRIDE: of_batches + of_crossings,
         L.H_LEDGER_STRIDE: ledger_stride,
         L.H_ROUTERS: cluster.routers,
         L.H_MIXED: int(cluster.aggregated),
@@ -175,23 +177,35 @@ def _reset_rows(block: Words, offsets: dict[int, int], routed: int, decodes: int
         for rows, field, count in ((prefill, L.PRE_OPEN, routed), (decode, L.DEC_OPEN, decodes)):
             for i in range(count, rows.shape[0] * L.LANES):  # the padding of the last group
                 rows[i // L.LANES, field // L.LANES, i % L.LANES] = closed
-    batches = block[offsets[L.H_O_BATCH] : offsets[L.H_O_CROSS]].reshape(decodes, 2, -1)
-    batches[:, 0] = L.FOREVER
-    block[offsets[L.H_O_CROSS] : int(block[L.H_O_SLOTS])] = L.FOREVER
+    of_batches = offsets[L.H_O_CROSS] - offsets[L.H_O_BATCH]
+    strips = block[offsets[L.H_O_BATCH] : int(block[L.H_O_SLOTS])].reshape(-1, int(block[L.H_STRIP_STRIDE]))
+    strips[:, :of_batches].reshape(len(strips), -1, 2, L.STRIP)[:, :, 0] = L.FOREVER
+    strips[:, of_batches:] = L.FOREVER
 
 
-def load_trace(block: Words, trace: Trace, predicted: npt.NDArray[np.int32] | None, learns: str) -> None:
-    """Points a state block at a trace, whose arrays the caller keeps alive."""
+TRACE_ROW = np.dtype(
+    [(name, "i8") for name in ("arrival", "ttft_target", "tpot_target")]
+    + [(name, "i4") for name in ("prompt", "output", "predicted", "slo")]
+)
+"""A request as the core reads it (T_…)."""
+
+
+def load_trace(
+    block: Words,
+    trace: Trace,
+    predicted: npt.NDArray[np.int32] | None,
+    learns: str,
+    rows: npt.NDArray[Any],
+) -> None:
+    """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps."""
+    for key in ("arrival", "ttft_target", "tpot_target", "prompt", "output", "slo"):
+        rows[key] = getattr(trace, key)
+    if predicted is not None:
+        rows["predicted"] = predicted
     block[L.H_REQUESTS] = len(trace)
     block[L.H_NEXT] = 0
-    block[L.H_T_ARRIVAL] = trace.arrival.ctypes.data
-    block[L.H_T_PROMPT] = trace.prompt.ctypes.data
-    block[L.H_T_OUTPUT] = trace.output.ctypes.data
-    block[L.H_T_SLO] = trace.slo.ctypes.data
-    block[L.H_T_TTFT] = trace.ttft_target.ctypes.data
-    block[L.H_T_TPOT] = trace.tpot_target.ctypes.data
+    block[L.H_TRACE] = rows.ctypes.data
     block[L.H_LEARNS] = LEARNS[learns]
-    block[L.H_T_PREDICTED] = 0 if predicted is None else predicted.ctypes.data
     first = int(trace.arrival[0]) if len(trace) else L.FOREVER
     block[L.H_ARRIVAL] = first
     if not block[L.H_STRICT]:

@@ -13,12 +13,12 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .ahead import fetch, fetch_batches, fetch_finishing, fetch_header, fetch_state
+from .ahead import fetch_acting, fetch_header, fetch_rows, fetch_state, next_arrival
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import clear_bytes, ld, ld32, ldc, ldcf, prefetch, st, st8, stf
+from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, st, st8, stf
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -27,16 +27,13 @@ W_STATE = next(_w)  # address of the state block
 W_TASK = next(_w)  # TASK_…: what to do at the next call
 W_STATUS = next(_w)  # how the last call ended: DECIDE, FINISHED or GROW
 W_START = next(_w)  # requests that arrive from here on are the agent's, ps
-W_DEADLINES = next(_w)  # addresses of the deadlines of open requests, these requests, and the notes
-W_REQUESTS = next(_w)
-W_NOTES = next(_w)
+W_FATES = next(_w)  # address of the open requests and their deadlines
 W_OPEN = next(_w)  # requests whose fate is open
 W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
 # what the last step brought
-W_MISSED_IDS = next(_w)  # address of the requests whose miss became certain
-W_ENDED_IDS = next(_w)  # address of the agent's requests that ended
+W_IDS = next(_w)  # address of pairs: a request whose miss became certain, one of the agent's that ended
 W_ENDED = next(_w)  # how many these are
 W_MISSED = next(_w)  # how many those are
 W_MET = next(_w)  # how many that ended met both targets
@@ -67,6 +64,9 @@ T_PREFILL_ROWS = next(_t)  # rows of an environment, padding included
 T_DECODE_ROWS = next(_t)
 T_DECODE_BYTES = next(_t)  # of a row
 T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
+T_MISSED = next(_t)  # address of (environment, request) of the misses of the last step
+T_MISSED_ROOM = next(_t)  # how many fit there; those beyond are left out
+T_MISSED_COUNT = next(_t)  # how many there are
 T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
 HALL_WORDS = T_WEIGHTS + 3
 
@@ -82,18 +82,19 @@ def first_bad_action(hall: int) -> int:
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         if ld(desk, W_TASK) == TASK_SEND:
-            S = ld(desk, W_STATE)
             action = ldc(hall, T_ACTIONS) + i * 16
-            p, d = ld(action, 0), ld(action, 1)
-            if ld(S, L.H_PENDING) < 0:
+            if ld(desk, W_REQUEST) < 0 or is_masked(hall, T_DECODE_MASK, T_DECODE_ROWS, i, ld(action, 1)):
                 return i
-            if p < 0 or p >= ldc(S, L.H_ROUTED) or d < 0 or d >= ldc(S, L.H_DECODES):
-                return i
-            if ld(engine_at(S, p), L.E_STATE) != L.STATE_UP:
-                return i
-            if ld(engine_at(S, ldc(S, L.H_PREFILLS) + d), L.E_STATE) != L.STATE_UP:
+            if ldc(hall, T_PREFILL_ROWS) != 0 and is_masked(hall, T_PREFILL_MASK, T_PREFILL_ROWS, i, ld(action, 0)):
                 return i
     return -1
+
+
+@inline
+def is_masked(hall: int, mask: int, rows: int, i: int, index: int) -> bool:
+    """Whether environment i's mask of a pool (`mask` and `rows` are fields of the hall) does not allow an index."""
+    count = ldc(hall, rows)
+    return index < 0 or index >= count or ld8(ldc(hall, mask), i * count + index) == 0
 
 
 @entry
@@ -130,6 +131,7 @@ def step_all(hall: int) -> int:
             observe_nothing(hall, i)
         else:
             observe(S, hall, i)
+    gather_missed(hall)
     return full
 
 
@@ -145,12 +147,13 @@ def fetch_ahead(desk: int, left: int) -> None:
                 fetch_header(S)
             elif stage == 1:
                 fetch_state(S)
-                fetch(ldc(far, W_DEADLINES), ld(far, W_OPEN) * 8)
-                prefetch(D.note_of(ldc(far, W_NOTES), ld(far, W_REQUEST)))
+                D.fetch_fates(ldc(far, W_FATES), ld(far, W_OPEN))
             elif stage == 2:
-                fetch_batches(S)
+                fetch_acting(S)
+                D.fetch_passing(ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
             else:
-                fetch_finishing(S, ldc(far, W_NOTES), D.NOTE_WORDS * 8)
+                fetch_rows(S)
+                D.fetch_row(S, ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
 
 
 @inline
@@ -161,7 +164,7 @@ def send_pending(S: int, desk: int, p: int, d: int) -> None:
     send(S, p, d, 1.0)
     if arrival >= ld(desk, W_START) and arrival == ld(S, L.H_NOW):  # else re-routed: open, or its miss is counted
         count = ld(desk, W_OPEN)
-        D.open_fate(S, ldc(desk, W_NOTES), ldc(desk, W_DEADLINES), ldc(desk, W_REQUESTS), count, request)
+        D.open_fate(S, ldc(desk, W_FATES), count, request)
         st(desk, W_OPEN, count + 1)
         st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) + 1)
 
@@ -187,8 +190,8 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
     logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
-    misses, ends, log = ldc(desk, W_MISSED_IDS), ldc(desk, W_ENDED_IDS), ldc(S, L.H_LOG)
-    notes, deadlines, requests = ldc(desk, W_NOTES), ldc(desk, W_DEADLINES), ldc(desk, W_REQUESTS)
+    ids, log = ldc(desk, W_IDS), ldc(S, L.H_LOG)
+    fates = ldc(desk, W_FATES)
     count, in_flight = ld(desk, W_OPEN), ld(desk, W_IN_FLIGHT)
     if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
         now = max(last, ld(D.record_of(S, ld(log, logged - 1)), L.R_END))
@@ -197,31 +200,31 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
         row = D.record_of(S, request)
         if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
-        st(ends, ended, request)
+        st(ids, 2 * ended + 1, request)
         ended += 1
         if D.was_sent(row):
             in_flight -= 1
             waited += ld(row, L.R_END) - last
-            note = D.note_of(notes, request)
-            if ld(note, D.N_PLACE) == D.SETTLED:
+            if ld(row, D.N_PLACE) == D.SETTLED:
                 continue
-            count = D.settle(notes, deadlines, requests, count, request)
-            if D.met_targets(row, note):
+            count = D.settle(S, fates, count, row)
+            if D.met_targets(row):
                 met += 1
                 continue
-        st(misses, missed, request)
+        st(ids, 2 * missed, request)
         missed += 1
-    at = D.first_passed(deadlines, 0, count, now)
+    at = D.first_passed(fates, 0, count, now)
     while at < count:
-        request = ld(requests, at)
-        deadline = D.next_deadline(S, D.note_of(notes, request), request, now)
+        request = D.request_at(fates, at)
+        row = D.record_of(S, request)
+        deadline = D.next_deadline(row, now)
         if deadline < now:
-            count = D.settle(notes, deadlines, requests, count, request)
-            st(misses, missed, request)
+            count = D.settle(S, fates, count, row)
+            st(ids, 2 * missed, request)
             missed += 1
         else:
-            st(deadlines, at, deadline)
-        at = D.first_passed(deadlines, at & -8, count, now)
+            D.set_deadline(fates, at, deadline)
+        at = D.first_passed(fates, at, count, now)
     st(desk, W_READ, logged)
     st(desk, W_OPEN, count)
     st(desk, W_IN_FLIGHT, in_flight)
@@ -274,6 +277,20 @@ def prefill_rows(hall: int, i: int) -> int:
 def decode_rows(hall: int, i: int) -> int:
     """Address of environment i's rows of DECODE, or MIXED."""
     return ldc(hall, T_DECODE) + i * (ldc(hall, T_DECODE_ROWS) * ldc(hall, T_DECODE_BYTES))
+
+
+@inline
+def gather_missed(hall: int) -> None:
+    """Writes the misses of the last step of all environments one after the other."""
+    found, room = 0, ldc(hall, T_MISSED_ROOM)
+    for i in range(ldc(hall, T_COUNT)):
+        desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
+        for at in range(ld(desk, W_MISSED)):
+            if found < room:
+                st(ldc(hall, T_MISSED), 2 * found, i)
+                st(ldc(hall, T_MISSED), 2 * found + 1, ld(ldc(desk, W_IDS), 2 * at))
+            found += 1
+    st(hall, T_MISSED_COUNT, found)
 
 
 @rare

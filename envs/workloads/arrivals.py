@@ -21,6 +21,9 @@ STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 CHUNK = 65_536
 """Points are drawn and summed in pieces of this size, so that a longer run has the same first points."""
 
+RUNS = 1_024
+"""Bursts are drawn and summed in pieces of this size, likewise."""
+
 MAX_REQUESTS = 100_000_000
 """Most points and bursts of a trace: their columns take a few GB."""
 
@@ -106,17 +109,17 @@ def arrival_times(
     if not 0 < duration_s <= MAX_TIME_PS / PS_PER_S:
         raise ValueError(f"duration is {duration_s} s; it must be greater than 0 and at most 100 days")
     if isinstance(process, OnOff | Mmpp):
+        from .intensity import reached
+
         edges, mass = _integrated(process, duration_s, seed)
-        points = _points(process.cv, rate * float(mass[-1]), seed) / rate
-        cuts = np.searchsorted(points, mass)  # a point at the end of a run counts to the next
-        points = points[: cuts[-1]]  # the division may have rounded one up to the end
-        slope = np.diff(mass) / np.diff(edges)
-        since, below, slope = (np.repeat(of_run, np.diff(cuts)) for of_run in (edges[:-1], mass[:-1], slope))
-        seconds = since + (points - below) / slope
+        points = _points(process.cv, rate * float(mass[-1]), seed)
+        seconds = np.empty(len(points))
+        seconds = seconds[: reached(points, rate, edges, mass, seconds)]
     else:
         cv = process.cv if isinstance(process, Gamma) else 1.0
         seconds = _points(cv, rate * duration_s, seed) / rate
-    times: npt.NDArray[np.int64] = np.rint(seconds * PS_PER_S).astype(np.int64)
+    seconds *= PS_PER_S
+    times: npt.NDArray[np.int64] = np.rint(seconds, out=seconds).astype(np.int64)
     return times[: int(np.searchsorted(times, round(duration_s * PS_PER_S)))]
 
 
@@ -170,17 +173,16 @@ def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Fl
             f"mean_on_s is {process.mean_on_s:g} s, which makes about {duration_s * runs_each:.3g} bursts in "
             f"{duration_s:g} s; a trace holds at most {MAX_REQUESTS:,}"
         )
+    from .intensity import integrate
+
     generator = stream(seed, "bursts")
     first_on = bool(generator.random() < fraction)
     edges, mass = [np.zeros(1)], [np.zeros(1)]
-    time = total = 0.0
-    while time <= duration_s:
-        runs = generator.standard_exponential(1024)
-        is_on = np.arange(1024) % 2 == (0 if first_on else 1)
-        runs *= np.where(is_on, mean[True], mean[False])
-        edges.append(time + np.cumsum(runs))
-        mass.append(total + np.cumsum(runs * np.where(is_on, on, off)))
-        time, total = float(edges[-1][-1]), float(mass[-1][-1])
-    all_edges, all_mass = np.concatenate(edges), np.concatenate(mass)
-    stop = int(np.searchsorted(all_edges, duration_s, side="left")) + 1
-    return all_edges[:stop], all_mass[:stop]
+    while edges[-1][-1] < duration_s:
+        drawn, ends, integral = generator.standard_exponential(RUNS), np.empty(RUNS + 1), np.empty(RUNS + 1)
+        ends[0], integral[0] = edges[-1][-1], mass[-1][-1]
+        means, intensities = (mean[True], mean[False]), (on, off)
+        count = integrate(drawn, 0 if first_on else 1, means, intensities, duration_s, ends, integral)
+        edges.append(ends[1 : count + 1])
+        mass.append(integral[1 : count + 1])
+    return np.concatenate(edges), np.concatenate(mass)

@@ -2,6 +2,7 @@
 
 A guide says for each of 2^k equal cells of [0, 1) where in a table to begin, so a look-up takes a step or two instead
 of a search (Chen and Asau, "On generating random variates from an empirical distribution", AIIE Transactions 6, 1974).
+Where no entry of the table lies in a cell, the guide has the result itself, and the table is not touched.
 Since the number of cells is a power of two, the cell of a value is found without rounding, and the result is that of
 `numpy.searchsorted(table, values, side="right")`, exactly.
 """
@@ -27,38 +28,43 @@ class Inverse:
     Attributes:
         tables: their tables, one after the other; each ends with 1.
         starts: (F,) where each begins.
-        guides: where a search begins in a table, by cell, one guide after the other.
+        guides: by cell, one guide after the other: the place, or ~ where a search for it begins.
         cells: (F + 1,) where each guide begins, and the end.
+        first: (F,) what the first place of each stands for.
     """
 
     tables: Floats
     starts: Ints
-    guides: Ints
+    guides: npt.NDArray[np.int32]
     cells: Ints
+    first: Ints
 
     @classmethod
-    def of(cls, tables: Sequence[Floats]) -> Inverse:
-        """Takes ascending tables, each of which ends with 1."""
+    def of(cls, tables: Sequence[Floats], first: Sequence[int] | None = None) -> Inverse:
+        """Takes ascending tables, each of which ends with 1, and what their first places stand for: 0 unless given."""
         guides = []
         for table in tables:
             cells = 2 << (len(table) - 1).bit_length()
-            guides.append(np.searchsorted(table, np.arange(cells) / cells, side="right"))
+            begins = np.searchsorted(table, np.arange(cells) / cells, side="right")
+            ends = np.searchsorted(table, np.arange(1, cells + 1) / cells, side="left")  # below the next cell
+            guides.append(np.where(begins == ends, begins, ~begins))
         return cls(
             np.concatenate(tables),
             np.cumsum([0, *map(len, tables[:-1])]),
-            np.concatenate(guides),
+            np.concatenate(guides).astype(np.int32),
             np.cumsum([0, *map(len, guides)]),
+            np.array([0] * len(tables) if first is None else first, np.int64),
         )
 
     def places(self, values: Floats, which: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
-        """First place of a table whose entry is above the value, for each value.
+        """First place of a table whose entry is above the value, counted from `first`, for each value.
 
         Args:
             values: (N,) in [0, 1).
             which: (N,) the table for each.
         """
         found = np.empty(len(values), np.int32)
-        _first_above(self.tables, self.starts, self.guides, self.cells, values, which, found)
+        _first_above(self.tables, self.starts, self.guides, self.cells, self.first, values, which, found)
         return found
 
 
@@ -66,8 +72,9 @@ class Inverse:
 def _first_above(
     tables: Floats,
     starts: Ints,
-    guides: Ints,
+    guides: npt.NDArray[np.int32],
     cells: Ints,
+    first: Ints,
     values: Floats,
     which: npt.NDArray[np.int8],
     found: npt.NDArray[np.int32],
@@ -76,6 +83,8 @@ def _first_above(
         one = which[k]
         start, cell = starts[one], cells[one]
         place = guides[cell + int(values[k] * (cells[one + 1] - cell))]
-        while tables[start + place] <= values[k]:
-            place += 1
-        found[k] = place
+        if place < 0:
+            place = ~place
+            while tables[start + place] <= values[k]:
+                place += 1
+        found[k] = first[one] + place

@@ -98,8 +98,7 @@ class Lengths:
     def __init__(self, laws: Sequence[LengthLaw]) -> None:
         from .inversion import Inverse
 
-        self._inverse = Inverse.of([law.table() for law in laws])
-        self._least = np.array([law.min for law in laws], np.int32)
+        self._inverse = Inverse.of([law.table() for law in laws], [law.min for law in laws])
 
     def at(self, uniform: Floats, family: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
         """The lengths at these values of the distribution functions.
@@ -108,7 +107,7 @@ class Lengths:
             uniform: (N,) in [0, 1).
             family: (N,) whose law, for each.
         """
-        return self._inverse.places(uniform, family) + self._least[family]
+        return self._inverse.places(uniform, family)
 
 
 @lru_cache(maxsize=64)

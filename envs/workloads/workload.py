@@ -103,8 +103,8 @@ class Workload:
         family = self._sampled.families.places(stream(seed, "families").random(n), np.zeros(n, np.int8)).astype(np.int8)
         prompt = self._sampled.prompts.at(draw["prompt"], family)
         output = self._sampled.outputs.at(draw["output"], family)
-        slo = np.where(draw["slo"] < self._sampled.tight_shares[family], TIGHT, LOOSE).astype(np.int8)
-        return family, prompt, output, slo
+        loose = draw["slo"] >= self._sampled.tight_shares.take(family)
+        return family, prompt, output, np.where(loose, np.int8(LOOSE), np.int8(TIGHT))
 
     @cached_property
     def _sampled(self) -> _Sampled:

@@ -124,3 +124,18 @@ def test_a_predictor_of_another_kind_is_refused(predictor: Any) -> None:
         simulate(trace(), pair, assignment=([0], [0]), predictor=predictor)
     with pytest.raises(ValueError, match="assignment: prefill has dtype float64; it must hold integers"):
         simulate(trace(), pair, assignment=([0.0], [0]))
+
+
+@pytest.mark.parametrize("egress", [1, 10**14])
+def test_sending_is_judged_by_all_requests_together(egress: int) -> None:
+    """One request alone would be sent in time; so would a trace of small ones, but not of all these."""
+    slow = Cluster((engine(egress_per_block=egress, num_blocks=1 << 16),), (engine(),))
+    many = np.full(40_000, 16, np.int64)
+    columns = dict.fromkeys(("output", "ttft_target", "tpot_target"), np.ones(40_000, np.int64))
+    columns |= dict.fromkeys(("arrival", "slo", "family"), np.zeros(40_000, np.int64))
+    trace(prompt=many[:1]).check_fits(slow)
+    if egress == 1:
+        trace(prompt=many, **columns).check_fits(slow)
+    else:
+        with pytest.raises(ValueError, match="sending 40000 KV blocks could take"):
+            trace(prompt=many, **columns).check_fits(slow)

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 import disaggroute
 from disaggroute.envs import rewards
 from disaggroute.envs.environment import DisaggRouteEnv
+from disaggroute.envs.simulator import stepping as W
 from disaggroute.envs.vector_environment import DisaggRouteVectorEnv
 
 from .environments import ARGUMENTS, SHORT, Arguments
@@ -300,3 +301,17 @@ def test_the_marks_of_the_end_are_the_users_own_and_serve_as_a_reset_mask() -> N
     assert before.any() and np.array_equal(ended, before)
     assert np.array_equal(infos["_request"], before) and (infos["request"][before] >= 0).all()
     env.step(actions)
+
+
+def test_misses_beyond_the_room_for_them_are_told_all_the_same() -> None:
+    envs = [DisaggRouteVectorEnv(2, **ARGUMENTS["overloaded"]) for _ in range(2)]
+    episodes = envs[0]._episodes
+    episodes._misses = episodes._misses[:0]
+    episodes._hall[W.T_MISSED_ROOM] = 0
+    for env in envs:
+        env.reset(seed=1)
+    missed = 0
+    while missed < 20:
+        told = [env.step(np.zeros((2, 2), np.int64))[4]["missed"].tolist() for env in envs]
+        assert told[0] == told[1]
+        missed += sum(map(len, told[0]))

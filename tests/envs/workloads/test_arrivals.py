@@ -4,10 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from disaggroute.envs.cluster import PS_PER_S
 from disaggroute.envs.traces.statistics import dispersion
 from disaggroute.envs.workloads.arrivals import Gamma, Mmpp, OnOff, Poisson, arrival_times
+from disaggroute.envs.workloads.intensity import integrate, reached
 
 BURSTY = Mmpp(process="mmpp", ratio=17, on_fraction=0.26, mean_on_s=20)
 ON_OFF = OnOff(process="on-off", on_fraction=0.5, mean_on_s=10)
@@ -109,3 +112,31 @@ def test_a_rate_or_duration_out_of_range_is_refused(rate: float, duration: float
 def test_a_rate_so_low_that_nothing_comes_gives_no_arrivals() -> None:
     assert len(arrival_times(Poisson(), 1e-9, 1, 0)) == 0
     assert len(arrival_times(ON_OFF, 1e-9, 1, 0)) == 0
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1), first=st.integers(0, 1), on=st.floats(1, 20), off=st.sampled_from([0.0, 0.01, 0.7])
+)
+def test_the_compiled_intensity_has_the_bits_that_numpy_gives(seed: int, first: int, on: float, off: float) -> None:
+    rng = np.random.default_rng(seed)
+    drawn, count = rng.standard_exponential(300), int(rng.integers(1, 300))
+    is_first = np.arange(300) % 2 == first
+    runs = drawn * np.where(is_first, 2.0, 0.3)
+    edges, mass = 1.5 + np.cumsum(runs), 0.25 + np.cumsum(runs * np.where(is_first, on, off))
+    written, integral = np.full(301, 1.5), np.full(301, 0.25)
+    assert integrate(drawn, first, (2.0, 0.3), (on, off), float(edges[count - 1]), written, integral) == count
+    edges, mass = np.append(1.5, edges[:count]), np.append(0.25, mass[:count])
+    assert (written[: count + 1] == edges).all() and (integral[: count + 1] == mass).all()
+
+    rate = float(rng.uniform(1, 30))
+    points = np.sort(np.concatenate([rng.uniform(mass[0], mass[-1] + 1, 200), mass, np.nextafter(mass, 0)])) * rate
+    points = points[points / rate >= mass[0]]
+    scaled = points / rate
+    cuts = np.searchsorted(scaled, mass)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a run without intensity has no points
+        slope = np.diff(mass) / np.diff(edges)
+        since, below, slope = (np.repeat(each, np.diff(cuts)) for each in (edges[:-1], mass[:-1], slope))
+        expected = since + (scaled[: cuts[-1]] - below) / slope
+    seconds = np.empty(len(points))
+    assert reached(points, rate, edges, mass, seconds) == len(expected)
+    assert (seconds[: len(expected)] == expected).all()
