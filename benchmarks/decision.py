@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
-from time import perf_counter_ns
+from time import thread_time_ns
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def measure(
         say: told what is being done.
 
     Returns:
-        `proxy/decision/16P48D/POLICY`, µs, with 512 requests in flight.
+        `proxy/decision/16P48D/POLICY`, µs of CPU time, with 512 requests in flight.
 
     Raises:
         ValueError: a count below 1, or an unknown policy.
@@ -80,16 +80,16 @@ class _Drive:
         self._clock = count(GAP_PS, GAP_PS)
 
     def go(self, decisions: int) -> float:
-        """Makes decisions; µs each, without what happens between them."""
+        """Makes decisions; µs of CPU time each, without what happens between them."""
         prompts = self._random.integers(1, 4_000, decisions).tolist()
         outputs = self._random.integers(1, 600, decisions).tolist()
         classes = self._random.integers(0, 2, decisions).tolist()
         router, spent = self.router, 0
         for prompt, output, slo in zip(prompts, outputs, classes, strict=True):
             now = next(self._clock)
-            started = perf_counter_ns()
+            started = thread_time_ns()
             decision = router.decide(prompt, slo, None, now)
-            spent += perf_counter_ns() - started
+            spent += thread_time_ns() - started
             self._prefill.append((decision.handle, output))
             if len(self._prefill) > IN_FLIGHT // 2:
                 handle, output = self._prefill.popleft()

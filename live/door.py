@@ -8,6 +8,7 @@ to uvicorn's own protocol, and stays there; the same `Proxy` serves it then as a
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
@@ -24,6 +25,8 @@ OURS = tuple(b"POST %b HTTP/1.1\r\n" % path.encode() for path in PATHS)
 """How a request begins that is served here."""
 
 STATUS = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+
+UPGRADE = re.compile(rb"\r\nupgrade:[^\r]*", re.IGNORECASE)
 
 MAX_HEAD = 1 << 18
 """Bytes that the head of a request may have."""
@@ -110,7 +113,9 @@ class Door(asyncio.Protocol):
                 self._refused = Refused("the request is not HTTP")
             self._surplus = True
         if self._foreign:
-            self._hand_over(b"".join(self._start))
+            head, end, body = b"".join(self._start).partition(b"\r\n\r\n")
+            # Nobody here speaks another protocol, and uvicorn would lose the body of such a request.
+            self._hand_over(UPGRADE.sub(b"", head) + end + body)
         elif self._refused is not None and not self._read and self._task is None:
             self._keep = False  # The rest of the body is not wanted.
             self._begin()

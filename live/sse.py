@@ -44,6 +44,9 @@ class EventStream:
         Returns:
             The whole events among them that are the client's, as they came.
         """
+        if self.pieces and not self._rest and PIECE in data and data.find(END) == len(data) - len(END):
+            self.pieces += 1  # One whole event, as nearly always.
+            return data
         if self._rest:
             data = self._rest + data
         if data.endswith(END):

@@ -205,6 +205,15 @@ def test_a_client_that_waits_for_leave_to_go_on_gets_it() -> None:
     run(test)
 
 
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one() -> None:
+    async def test(setup: Setup, connect: Any) -> None:
+        client = await connect()
+        client.ask(PLAIN, connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAEAAEAAAAIAAAAA")
+        assert (await client.answer())[0] == 200
+
+    run(test)
+
+
 def test_a_refused_request_leaves_the_connection_to_the_next() -> None:
     async def test(setup: Setup, connect: Any) -> None:
         client = await connect()
