@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training")
+KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training", "live")
 """Folders of `configs/`."""
 
 ENTRY_POINTS = "disaggroute."

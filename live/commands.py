@@ -1,10 +1,14 @@
-"""`disaggroute live`: the router in front of real or emulated engines."""
+"""`disaggroute live`: the router in front of engines, real or emulated."""
 
 from __future__ import annotations
 
 import typer
 
+from .emulator.commands import emulate_engine
 from .engines import commands as engine_commands
+from .serve_commands import serve
 
-app = typer.Typer(no_args_is_help=True, help="The router in front of real or emulated engines.")
+app = typer.Typer(no_args_is_help=True, help="The router in front of engines, real or emulated.")
+app.command()(serve)
+app.command("engine")(emulate_engine)
 engine_commands.register(app)

@@ -14,21 +14,23 @@ def compile_all(say: Callable[[str], None], *, interactive: bool = False) -> Non
 
     Args:
         say: told once, and only when compiling will take its time.
-        interactive: also compile what steps from decision to decision, for policies in Python.
+        interactive: also compile what goes from decision to decision, for policies in Python and for live routers.
     """
-    from ..envs.cluster import Cluster
-    from ..envs.simulator import simulate, warm_up
+    from ..envs.simulator import Simulator, simulate, warm_up
     from ..envs.simulator.compile import cache_folder
-    from ..envs.simulator.warm import tiny_engine, tiny_trace
+    from ..envs.simulator.warm import tiny_cluster, tiny_trace
     from ..policies import registry
 
     marker = cache_folder() / (MARKER + "-interactive" * interactive)
     if marker.exists():
         return
     say("compiling the simulator, once for this version (less than a minute)")
+    cluster, trace, policy = tiny_cluster(), tiny_trace(), registry.make("round-robin")
     if interactive:
         warm_up()
-    cluster = Cluster(prefill=(tiny_engine(),), decode=(tiny_engine(),))
-    simulate(tiny_trace(), cluster, policy=registry.make("round-robin"))
+        simulator = Simulator(cluster, trace, learns="bucket")
+        simulator.run()
+        policy.route(simulator.admission())
+    simulate(trace, cluster, policy=policy)
     with suppress(OSError):  # Without it the next evaluation says so again, and loads what is there.
         marker.touch()

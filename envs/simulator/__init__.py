@@ -1,10 +1,21 @@
 """The simulated cluster: the compiled core, and the plain reference that it is tested against."""
 
 from .choices import PolicyError
+from .engine import Engine
 from .simulate import SimulationResult, run_policy, simulate
 from .simulator import FOREVER, Simulator, Snapshot
 
-__all__ = ["FOREVER", "PolicyError", "SimulationResult", "Simulator", "Snapshot", "run_policy", "simulate", "warm_up"]
+__all__ = [
+    "FOREVER",
+    "Engine",
+    "PolicyError",
+    "SimulationResult",
+    "Simulator",
+    "Snapshot",
+    "run_policy",
+    "simulate",
+    "warm_up",
+]
 
 
 def warm_up() -> None:

@@ -9,7 +9,7 @@ from .arithmetic import rarely, udiv
 from .compile import inline
 from .decode import offer
 from .learner import predict
-from .memory import ld, ld32, ldc, ldc8, ldc32, st, st16, st32, stf, store_cells
+from .memory import ld, ld32, ldc, ldc8, ldc32, st, st16, st32, stf, store_cells, store_words
 from .polls import before_change, refresh
 from .slots import (
     engine_at,
@@ -155,6 +155,15 @@ def log_decision(S: int, s: int, router: int, p: int, d: int, probability: float
     stf(row, L.D_PROBABILITY_WORD, probability)
     st32(row, L.D32_PREFILL, p)
     st32(row, L.D32_DECODE, d)
+
+
+@inline
+def write_views(S: int, router: int, prefill_out: int, decode_out: int) -> None:
+    """Writes a router's PREFILL_VIEW and DECODE_VIEW rows as int64, at the last sync."""
+    for p in range(ldc(S, L.H_ROUTED)):
+        store_words(prefill_out + p * (PREFILL_COLUMNS * 8), prefill_view(S, router, p))
+    for d in range(ldc(S, L.H_DECODES)):
+        store_words(decode_out + d * (DECODE_COLUMNS * 8), decode_view(S, router, d))
 
 
 @inline

@@ -39,7 +39,7 @@ def route_pending(simulator: Simulator, policy: Router, admission: Admission) ->
     except Exception as error:
         raise PolicyError(_sentence(policy, admission, f"it raised {error_text(error)}")) from error
     try:
-        simulator.send(*_checked(choice))
+        simulator.send(*checked_choice(choice))
     except ValueError as error:
         raise PolicyError(_sentence(policy, admission, f"it chose {choice!r}: {error}")) from error
 
@@ -59,7 +59,12 @@ def reset_policy(policy: Router, seed: int) -> None:
         raise PolicyError(f"policy {_name(policy)}, reset with seed {seed}: it raised {error_text(error)}") from error
 
 
-def _checked(choice: Any) -> tuple[Any, ...]:
+def checked_choice(choice: Any) -> tuple[Any, ...]:
+    """A policy's answer: a prefill and a decode index, and perhaps a probability; the indices are not looked at.
+
+    Raises:
+        ValueError: it is something else.
+    """
     if not isinstance(choice, tuple) or not 2 <= len(choice) <= 3:
         raise ValueError("it must be a tuple of a prefill and a decode index")
     for chance in choice[2:]:

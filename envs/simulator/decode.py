@@ -323,7 +323,7 @@ def complete_local(S: int, d: int, e: int, k: int, step: int, t: int) -> None:
     else:
         stall = max(ld(row, L.R_MAX_STALL), t - ld(s, L.SW_LAST))
         st(row, L.R_MAX_STALL, stall)
-    ledger.token(S, s, before)
+    ledger.tokens(S, s, before, 1)
     st32(s, L.S_GENERATED, before + 1)
     output = ld32(s, L.S_OUTPUT)
     if before + 1 == output:

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..cluster import MAX_TIME_PS, Cluster, EngineSpec
+from ..cluster import MAX_TIME_PS, PS_PER_S, Cluster, EngineSpec
 from ..records import RECORD
+from ..time_limits import check_spans
 from . import engine_entries as core
 from . import layout as L
 from .arena import Words
@@ -23,6 +24,7 @@ KINDS: tuple[Kind, ...] = ("joined", "prefill_done", "reserved", "first_token", 
 """By the numbers that the compiled functions write."""
 
 _FIRST_CAPACITY = 256
+_DAY_PS = 86_400 * PS_PER_S
 
 
 class EngineEvent(NamedTuple):
@@ -103,6 +105,7 @@ class Engine:
         self._records: npt.NDArray[Any] = np.zeros(0, RECORD)
         self._fit_arrays()
         self._now = 0
+        self._checked = ((0, 0), 0)  # longest prompt and output for which times stay in int64, and on which day
         self._slots: dict[RequestId, int] = {}
         self._ids: dict[int, RequestId] = {}
         self._aborted: list[RequestId] = []
@@ -141,7 +144,7 @@ class Engine:
 
     # --- what is given --------------------------------------------------------------------------------
 
-    def submit(self, request_id: RequestId, prompt: int, output: int, now: int) -> None:
+    def submit(self, request_id: RequestId, prompt: int, output: int, now: int, *, local: bool = False) -> None:
         """Queues a request at `now` (ps): to be prefilled, or on a decode engine one whose KV is to be pulled.
 
         Args:
@@ -149,25 +152,33 @@ class Engine:
             prompt: tokens, ≥ 1.
             output: output tokens of the whole request, ≥ 1.
             now: ps.
+            local: a decode engine prefills it itself, since there is nothing to pull.
 
         Raises:
-            ValueError: the id is in use, a length is out of range, the request can never fit, or time goes back.
+            ValueError: the id is in use, a length is out of range, the request can never fit or could take too long,
+                or time goes back.
         """
         if request_id in self._slots:
             raise ValueError(f"request {request_id!r} is on the engine already; an id may be used again after its end")
-        self._check_fits(request_id, prompt, output)
         self._run(now, passes=False)
+        self.check_fits(request_id, prompt, output, local=local)
         if self._block[L.H_FREE_SLOT] < 0 and self._block[L.H_HIGH] == self._block[L.H_CAPACITY]:
             self._block = grown(self._block)
             self._fit_arrays()
-        generated = int(self.role == "decode" and self._first_from_prefill)
-        slot = int(core.submit(self._address, self._engine, prompt, output, generated, now))
+        generated = int(self.role == "decode" and self._first_from_prefill and not local)
+        slot = int(core.submit(self._address, self._engine, prompt, output, generated, int(local), now))
         self._marks[slot] = core.WAITING
         self._slots[request_id] = slot
         self._ids[slot] = request_id
 
-    def _check_fits(self, request_id: RequestId, prompt: int, output: int) -> None:
-        least = 2 if self.role == "decode" and self._first_from_prefill else 1
+    def check_fits(self, request_id: RequestId, prompt: int, output: int, *, local: bool = False) -> None:
+        """Whether `submit` would take a request of these lengths.
+
+        Raises:
+            ValueError: a length is out of range, the request can never fit, or it could take so long that times
+                would leave int64.
+        """
+        least = 2 if self.role == "decode" and self._first_from_prefill and not local else 1
         for what, tokens, low in (("prompt", prompt, 1), ("output", output, least)):
             if tokens < low:
                 raise ValueError(f"request {request_id!r}: {what} is {tokens} tokens; it must be at least {low}")
@@ -182,6 +193,15 @@ class Engine:
                 f"request {request_id!r} needs {self.spec.blocks(most)} KV blocks; "
                 f"the engine has {self.spec.num_blocks}"
             )
+        self._check_ends(prompt, output)
+
+    def _check_ends(self, prompt: int, output: int) -> None:
+        """Refuses a request with which a planned time could leave int64; looks again once a day."""
+        longest, day = self._checked
+        if prompt > longest[0] or output > longest[1] or self._now // _DAY_PS > day:
+            longest = max(prompt, longest[0]), max(output, longest[1])
+            check_spans(Cluster(mixed=(self.spec,)), *(np.array([n]) for n in (self._now, *longest)))
+            self._checked = longest, self._now // _DAY_PS
 
     def pulled(self, request_id: RequestId, end: int) -> None:
         """The pull of a request whose blocks are reserved ends at `end` (ps), now or later.
@@ -286,6 +306,16 @@ class Engine:
         k = np.arange(1, steps + 1)
         times = start + k * first + growth * (k * (k - 1) // 2)  # T(k) of arithmetic.py
         return times[times > self._now]
+
+    def next_token_time(self) -> int | None:
+        """When the next token of the requests that decode now comes out (ps), later than `now`; None if none does.
+
+        What is given to the engine later does not move it.
+        """
+        if self.role == "prefill" or not self._look()[1]:
+            return None
+        time = int(core.next_boundary(self._address, 0, self._now))
+        return None if time < 0 else time
 
     def usage(self, now: int) -> Usage:
         """What the engine reports at `now` (ps): as it is before that instant, or after what was run of it."""

@@ -10,7 +10,7 @@ What happened is written to `out` as pairs (event, slot), and `marks` holds for 
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import steps_within
+from .arithmetic import leap_time, steps_within
 from .batch import held_blocks, leave_batch
 from .compile import entry, inline
 from .decode import decode_pass, end_decode_step, offer, shorten
@@ -54,8 +54,11 @@ def write(out: int, n: int, event: int, k: int) -> int:
 
 
 @entry
-def submit(S: int, i: int, prompt: int, output: int, generated: int, t: int) -> int:
-    """Brings a request to engine i at t; returns its slot. `generated`: tokens that came out elsewhere."""
+def submit(S: int, i: int, prompt: int, output: int, generated: int, local: int, t: int) -> int:
+    """Brings a request to engine i at t; returns its slot.
+
+    `generated`: tokens that came out elsewhere. `local`: a decode engine prefills it itself.
+    """
     k = take_slot(S)
     s = slot_at(S, k)
     st32(s, L.S_REQUEST, k)
@@ -77,7 +80,7 @@ def submit(S: int, i: int, prompt: int, output: int, generated: int, t: int) -> 
             set_wake(S, i, t)
     else:
         if ldc(S, L.H_MIXED) == 0:
-            st32(s, L.S_PLACE, L.RELEASED)
+            st32(s, L.S_PLACE, (L.LOCAL | L.RELEASED) if local != 0 else L.RELEASED)
         offer(S, i - ldc(S, L.H_PREFILLS), e, k, t)
     return k
 
@@ -242,6 +245,16 @@ def tokens_out(S: int, d: int, k: int, t: int) -> int:
     if x > 0:
         made = min(steps_within(ld(leap, L.LEAP_FIRST), ld(leap, L.LEAP_GROWTH), x), ld(leap, L.LEAP_STEPS))
     return ld32(s, L.S_OUTPUT) - (ld(s, L.SW_FINISH) - ld(leap, L.LEAP_DONE) - made)
+
+
+@entry
+def next_boundary(S: int, d: int, t: int) -> int:
+    """When the first step of the running leap of instance d that ends after t ends; -1 if the leap has ended by t."""
+    leap = leap_of(S, d)
+    start, first, growth = ld(leap, L.LEAP_START), ld(leap, L.LEAP_FIRST), ld(leap, L.LEAP_GROWTH)
+    x = t - start
+    k = steps_within(first, growth, x) + 1 if x >= first else 1
+    return start + leap_time(first, growth, k) if k <= ld(leap, L.LEAP_STEPS) else -1
 
 
 @entry

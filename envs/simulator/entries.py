@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import layout as L
 from . import ledger
-from .admission import DECODE_COLUMNS, PREFILL_COLUMNS, decode_view, prefill_view, send
+from .admission import send, write_views
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
-from .memory import copy_words, ld, ld32, ldc, ldf, st, store_words
+from .memory import copy_words, ld, ld32, ldc, ldf, st
 from .slots import engine_at, grouped, router_of, slot_at
 
 
@@ -51,11 +51,7 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
 @entry
 def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
-    router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
-    for p in range(ldc(S, L.H_ROUTED)):
-        store_words(prefill_out + p * (PREFILL_COLUMNS * 8), prefill_view(S, router, p))
-    for d in range(ldc(S, L.H_DECODES)):
-        store_words(decode_out + d * (DECODE_COLUMNS * 8), decode_view(S, router, d))
+    write_views(S, router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE)), prefill_out, decode_out)
 
 
 @inline

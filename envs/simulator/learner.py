@@ -42,11 +42,15 @@ def mean_at(learner: int, cell: int) -> int:
 @inline
 def predict(S: int, router: int, request: int) -> int:
     """ô of a request of the trace."""
-    learns = ldc(S, L.H_LEARNS)
-    if learns == L.LEARN_NONE:
+    if ldc(S, L.H_LEARNS) == L.LEARN_NONE:
         return ldc32(ldc(S, L.H_T_PREDICTED), request)
-    prompt = ldc32(ldc(S, L.H_T_PROMPT), request)
-    slo = ldc8(ldc(S, L.H_T_SLO), request)
+    return expected(S, router, ldc32(ldc(S, L.H_T_PROMPT), request), ldc8(ldc(S, L.H_T_SLO), request))
+
+
+@inline
+def expected(S: int, router: int, prompt: int, slo: int) -> int:
+    """What a router's learner predicts for a request of this prompt and class."""
+    learns = ldc(S, L.H_LEARNS)
     learner = learner_at(S, router)
     if ld(learner, L.LEARNER_ALL) == 0:
         return UNKNOWN_OUTPUT

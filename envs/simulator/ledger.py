@@ -102,12 +102,13 @@ def first_token(S: int, s: int) -> None:
 
 
 @inline
-def token(S: int, s: int, before: int) -> None:
-    """One token came out of a request that does not stream and had `before`."""
+def tokens(S: int, s: int, before: int, count: int) -> None:
+    """`count` tokens came out of a request that does not stream and had `before`."""
     place = ld32(s, L.S_PLACE)
     row = decode_row(S, router_of(place), decode_of(place))
-    bump(row, L.DEC_STATIC, (before - ld32(s, L.S_PREDICTED)) >> 63)
-    bump(row, L.DEC_CONTEXT, 1)
+    left = ld32(s, L.S_PREDICTED) - before
+    bump(row, L.DEC_STATIC, positive(left - count) - positive(left))
+    bump(row, L.DEC_CONTEXT, count)
 
 
 @inline

@@ -83,7 +83,7 @@ def complete_prompt(S: int, e: int, k: int, t: int) -> None:
         st(row, L.R_FIRST_TOKEN, t)
         st(s, L.SW_LAST, t)
         st32(s, L.S_GENERATED, 1)
-        ledger.token(S, s, 0)
+        ledger.tokens(S, s, 0, 1)
         if ld32(s, L.S_OUTPUT) == 1:
             st(e, L.E_FREE, ld(e, L.E_FREE) + blocks_of(S, ld32(s, L.S_PROMPT)))
             ledger.leaves(S, s, 1, 1)

@@ -21,7 +21,7 @@ from . import layout as L
 from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
 from .loop import DECIDE, GROW
-from .state import LEARNS, Tables, grown, load_trace, new_block
+from .state import LEARNS, Tables, check_pair, grown, load_trace, new_block
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -264,21 +264,8 @@ class Simulator:
         """
         if self._block[L.H_PENDING] < 0:
             raise RuntimeError("no request awaits a decision; call run() first")
-        first = int(self._block[L.H_PREFILLS])
-        self._check_open("prefill", prefill, int(self._block[L.H_ROUTED]), 0)
-        self._check_open("decode", decode, int(self._block[L.H_DECODES]), first)
-        if self.cluster.aggregated and prefill != decode:
-            raise ValueError(f"prefill {prefill} and decode {decode} differ; a mixed instance serves both")
+        check_pair(self._block, prefill, decode)
         entries.send_pending(self.address, prefill, decode, probability)
-
-    def _check_open(self, pool: str, index: int, count: int, first: int) -> None:
-        if isinstance(index, bool) or not isinstance(index, int | np.integer):
-            raise ValueError(f"{pool} instance is {index!r}; it must be an integer")
-        if not 0 <= index < count:
-            raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
-        row = int(self._block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
-        if self._block[row + L.E_STATE] != L.STATE_UP:
-            raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")
 
     def snapshot(self) -> Snapshot:
         """A copy of the state, for `restore`; of the records only those of requests in flight."""

@@ -212,3 +212,26 @@ def grown(block: Words, allocate: Allocate = aligned_words) -> Words:
     bigger[L.H_CAPACITY] = capacity
     bigger[L.H_WORDS] = len(bigger)
     return bigger
+
+
+def check_pair(block: Words, prefill: int, decode: int) -> None:
+    """Refuses a pair of instances that the pending request may not be sent to.
+
+    Raises:
+        ValueError: an index is no integer, out of range or of an instance that may not be assigned, or two different
+            mixed instances.
+    """
+    _check_open(block, "prefill", prefill, int(block[L.H_ROUTED]), 0)
+    _check_open(block, "decode", decode, int(block[L.H_DECODES]), int(block[L.H_PREFILLS]))
+    if prefill != decode and block[L.H_MIXED]:
+        raise ValueError(f"prefill {prefill} and decode {decode} differ; a mixed instance serves both")
+
+
+def _check_open(block: Words, pool: str, index: int, count: int, first: int) -> None:
+    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        raise ValueError(f"{pool} instance is {index!r}; it must be an integer")
+    if not 0 <= index < count:
+        raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
+    row = int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
+    if block[row + L.E_STATE] != L.STATE_UP:
+        raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")

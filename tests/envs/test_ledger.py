@@ -37,7 +37,7 @@ def happen(S: int, event: int, k: int, a: int, b: int) -> None:
     elif event == FIRST_TOKEN:
         ledger.first_token(S, s)
     elif event == TOKEN:
-        ledger.token(S, s, a)
+        ledger.tokens(S, s, a, 1)
     elif event == STREAMS:
         ledger.streams(S, k, s, a, b)
     elif event == PAUSES:

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disaggroute.envs.cluster import Cluster
+from disaggroute.envs.cluster import MAX_TIME_PS, Cluster
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
+from disaggroute.envs.simulator import engine_entries as core
 from disaggroute.envs.simulator import simulate
 from disaggroute.envs.simulator.engine import Engine, EngineEvent, Role, Usage
 from disaggroute.envs.simulator.reference import run_reference
 from disaggroute.envs.simulator.reference_instance import Request
+from disaggroute.envs.simulator.warm import warm_up_engine
 from disaggroute.envs.trace import Trace
 
 from ...differential.cases import random_case
@@ -330,3 +332,44 @@ def test_what_cannot_be_is_refused() -> None:
             wrong()
     with pytest.raises(ValueError, match="role is 'both'; allowed are prefill, decode, mixed"):
         Engine(engine(), "both")  # type: ignore[arg-type]
+
+
+def test_a_decode_engine_prefills_what_it_cannot_pull() -> None:
+    alone = Engine(engine(), "decode")
+    alone.submit("a", prompt=6, output=3, now=0, local=True)
+    twin = Engine(engine(), "mixed")
+    twin.submit("a", prompt=6, output=3, now=0)
+    assert kinds(alone.advance(1000)) == kinds(twin.advance(1000))
+
+
+def test_the_next_token_is_told_step_by_step() -> None:
+    alone = Engine(engine(), "mixed")
+    assert alone.next_token_time() is None
+    alone.submit("a", prompt=4, output=4, now=0)
+    seen: list[int] = []
+    while (time := alone.next_time()) is not None:
+        alone.advance(time)
+        while (token := alone.next_token_time()) is not None and token <= (alone.next_time() or 0):
+            alone.tokens("a", token)
+            seen.append(token)
+    assert seen == sorted(set(seen)) and len(seen) == 4  # the prompt's step emits the first
+
+
+def test_what_could_outlast_time_is_refused() -> None:
+    alone = Engine(engine(base_decode=1 << 58), "mixed")
+    with pytest.raises(ValueError, match="a request of 9 output tokens could take 2594073 s; allowed are at most"):
+        alone.submit("long", prompt=4, output=9, now=0)
+    alone.submit("short", prompt=4, output=2, now=0)
+    alone.advance(MAX_TIME_PS // 2)
+    with pytest.raises(ValueError, match="a request of 2 output tokens could take 576460 s; allowed are at most"):
+        alone.submit("late", prompt=4, output=2, now=MAX_TIME_PS)
+    assert len(alone) == 0
+
+
+def test_warming_up_compiles_every_entry() -> None:
+    warm_up_engine()
+    compiled = [value for value in vars(core).values() if hasattr(value, "signatures")]
+    own = [value for value in compiled if value.__module__ == core.__name__]
+    entries = [value for value in own if not value.targetoptions.get("no_cpython_wrapper")]
+    assert len(entries) > 8
+    assert [value.__name__ for value in entries if not value.signatures] == []
