@@ -47,7 +47,7 @@ test-long: $(VENV)/.full
 test-engines: export DISAGGROUTE_ENGINES := $(CURDIR)/.engines
 test-engines: $(VENV)/.full
 	$(PY) -m disaggroute live install-engines --cpu
-	$(PYTEST) -m engines tests/engines
+	$(PYTEST) -m engines --durations 8 tests/engines
 
 lint: $(VENV)/.full .types/disaggroute
 	$(PY) -m ruff check .

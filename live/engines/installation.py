@@ -20,6 +20,16 @@ from typing import Any
 MARK = "disaggroute-engines.json"
 """File in an environment that says whether it is complete and what is in it."""
 
+LOADED = (
+    "torch",
+    "nixl._api",
+    "vllm.entrypoints.openai.api_server",
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.worker_base",
+)
+"""What is loaded as a check. It is nearly all that an engine's processes load, which leaves their bytecode: else the
+first engines that start would all compile it side by side."""
+
 VARIABLE = "DISAGGROUTE_ENGINES"
 """Environment variable with the folder in which engines are installed, one folder in it for each kind."""
 
@@ -170,7 +180,7 @@ def _make(recipe: Recipe, folder: Path, say: Say) -> None:
         if recipe.patient_nixl:
             _make_nixl_patient(folder)
         say("Checking that they can be loaded")
-        run(python, "-c", "import nixl, torch, vllm; from nixl._api import nixl_agent", silent=True)
+        run(python, "-c", f"import {', '.join(LOADED)}", silent=True)
 
 
 def _constraint(recipe: Recipe) -> list[str]:

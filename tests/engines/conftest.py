@@ -12,7 +12,12 @@ from disaggroute.live.engines.installation import engine_python
 from disaggroute.live.engines.launcher import EngineOptions, RealEngine, start_all
 from disaggroute.live.engines.tiny_model import make_tiny_model
 
+from .processes import until_gone
+
 LEASE_S = 15
+
+START_S = 600.0
+"""Within which engines must be ready; half a minute to a minute where nothing else runs."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,12 @@ def started(python: Path, model: Path, tmp_path_factory: pytest.TempPathFactory)
         ),
     )
     try:
-        start_all(cluster.engines)
+        start_all(cluster.engines, START_S)
         yield cluster
+        for engine in cluster.engines:
+            engine.stop()
+        for engine in cluster.engines:
+            until_gone(engine.pid)
     finally:
         for engine in cluster.engines:
             engine.kill()
@@ -65,5 +74,5 @@ def cluster(started: Cluster) -> Cluster:
     dead = [engine for engine in started.engines if not engine.healthy()]
     for engine in dead:
         engine.kill()
-    start_all(dead)
+    start_all(dead, START_S)
     return started

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 
 import aiohttp
 import pytest
 
 from ..live.engines.plain_qwen import continuation
 from .conftest import Cluster
+from .processes import group, until_gone
 from .two_leg_client import Client, first_token, new_prompt, run, until
 
 pytestmark = pytest.mark.engines
@@ -90,36 +94,30 @@ def test_a_prefill_engine_killed_between_the_legs_fails_the_decode_leg_or_has_it
     run(test)
 
 
-def test_a_decode_engine_killed_during_decode_breaks_the_stream_without_its_end(cluster: Cluster) -> None:
-    async def test(client: Client) -> None:
-        victim, other = cluster.decodes
-        body = {"prompt": new_prompt(100), "max_tokens": 1900, "ignore_eos": True}
-        parameters = await client.prefill_leg(cluster.prefill, body)
-        with pytest.raises(aiohttp.ClientError):
-            async with first_token(client, victim, body | {"kv_transfer_params": parameters}) as stream:
-                victim.kill()
-                assert [event async for event in stream][-1] is not None, "the stream ended as if it were whole"
-                raise aiohttp.ClientPayloadError("the stream ended without its mark")
-        # The prefill engine is none the worse, and the other decode engine answers.
-        again = {"prompt": body["prompt"], "max_tokens": 6, "ignore_eos": True}
-        answer = await client.two_legs(cluster.prefill, other, again)
-        assert answer.tokens == continuation(new := again["prompt"], 6) and len(new) == 100
-
-    run(test)
-
-
-def test_a_decode_engine_killed_before_the_pull_leaves_the_blocks_to_the_end_of_the_lease(cluster: Cluster) -> None:
+def test_a_decode_engine_that_dies_breaks_its_streams_off_and_leaves_blocks_to_the_end_of_the_lease(
+    cluster: Cluster,
+) -> None:
     async def test(client: Client) -> None:
         victim, other = cluster.decodes
         expired = await client.metric(cluster.prefill, "nixl_num_kv_expired_reqs_total")
-        body = {"prompt": new_prompt(200), "max_tokens": 6, "ignore_eos": True}
-        await client.prefill_leg(cluster.prefill, body)
-        victim.kill()
+        streamed = {"prompt": new_prompt(100), "max_tokens": 1900, "ignore_eos": True}
+        waiting = {"prompt": new_prompt(200), "max_tokens": 6, "ignore_eos": True}
+        parameters = await client.prefill_leg(cluster.prefill, streamed)
+        ended = False
+        with contextlib.suppress(aiohttp.ClientError):
+            async with first_token(client, victim, streamed | {"kv_transfer_params": parameters}) as stream:
+                await client.prefill_leg(cluster.prefill, waiting)
+                # Its first process alone: the others go with it.
+                assert len(group(victim.pid)) >= 3
+                os.kill(victim.pid, signal.SIGKILL)
+                ended = [event async for event in stream][-1] is None
+        assert not ended
+        until_gone(victim.pid)
         with pytest.raises(aiohttp.ClientError):
-            await client.ask(victim, body)
-        # Prefilled again for another engine, it is answered rightly.
-        answer = await client.two_legs(cluster.prefill, other, body)
-        assert answer.tokens == continuation(body["prompt"], 6)
+            await client.ask(victim, waiting)
+        # Prefilled again for the other engine, it is answered rightly.
+        answer = await client.two_legs(cluster.prefill, other, waiting)
+        assert answer.tokens == continuation(waiting["prompt"], 6)
         await until(lambda: client.blocks_free(cluster.prefill), "the blocks are free after the lease")
         assert await client.metric(cluster.prefill, "nixl_num_kv_expired_reqs_total") == expired + 1
 

@@ -9,11 +9,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
-from disaggroute.live.engines.launcher import RealEngine
 from disaggroute.live.engines.tiny_model import BYTE_OFFSET
 
 LIMIT_S = 120.0
@@ -21,6 +20,18 @@ LIMIT_S = 120.0
 
 Body = dict[str, Any]
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+class Server(Protocol):
+    """An engine, or the router, which is asked like one."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+
+    @property
+    def name(self) -> str:
+        """The model that it serves."""
 
 
 @dataclass
@@ -36,6 +47,11 @@ class Answer:
     finish_reason: str | None = None
     done: bool = False
 
+    @property
+    def refused(self) -> bool:
+        """Whether it says that it is no whole answer: by its status, an error event, or a stream that breaks off."""
+        return self.status != 200 or self.error is not None
+
 
 class Client:
     """Sends requests to engines."""
@@ -43,7 +59,7 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
 
-    async def ask(self, engine: RealEngine, body: Body, path: str = COMPLETIONS) -> Answer:
+    async def ask(self, engine: Server, body: Body, path: str = COMPLETIONS) -> Answer:
         """One request to one engine, read to its end."""
         async with self.post(engine, body, path) as response:
             if response.content_type == "text/event-stream":
@@ -53,12 +69,13 @@ class Client:
                 return answer
             return whole(response.status, await response.json())
 
-    def post(self, engine: RealEngine, body: Body, path: str = COMPLETIONS) -> Any:
+    def post(self, engine: Server, body: Body, path: str = COMPLETIONS) -> Any:
         """One request to one engine, as a block in which the answer is read."""
         whole_body = {"model": engine.name, "temperature": 0, "return_token_ids": True} | body
-        return self.session.post(engine.url + path, json=whole_body)
+        headers = {"x-request-id": whole_body.pop("id")} if "id" in whole_body else {}
+        return self.session.post(engine.url + path, json=whole_body, headers=headers)
 
-    async def prefill_leg(self, engine: RealEngine, body: Body, path: str = COMPLETIONS) -> Body:
+    async def prefill_leg(self, engine: Server, body: Body, path: str = COMPLETIONS) -> Body:
         """The first leg; returns the parameters for the second."""
         asked = {key: value for key, value in body.items() if key not in ("stream", "stream_options", "min_tokens")}
         asked |= {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
@@ -67,13 +84,13 @@ class Client:
         return answer.parameters
 
     async def two_legs(
-        self, prefill: RealEngine, decode: RealEngine, body: Body, path: str = COMPLETIONS
+        self, prefill: Server, decode: Server, body: Body, path: str = COMPLETIONS
     ) -> Answer:
         """Both legs."""
         parameters = await self.prefill_leg(prefill, body, path)
         return await self.ask(decode, body | {"kv_transfer_params": parameters}, path)
 
-    async def metric(self, engine: RealEngine, name: str, **labels: str) -> float:
+    async def metric(self, engine: Server, name: str, **labels: str) -> float:
         """The value of one series; fails when there is none or more than one."""
         async with self.session.get(f"{engine.url}/metrics") as response:
             lines = (await response.text()).splitlines()
@@ -86,11 +103,11 @@ class Client:
         assert len(found) == 1, f"{len(found)} series of vllm:{name}"
         return found[0]
 
-    async def blocks_free(self, engine: RealEngine) -> bool:
+    async def blocks_free(self, engine: Server) -> bool:
         """Whether no KV block of an engine is in use."""
         return await self.metric(engine, "kv_cache_usage_perc") == 0
 
-    async def running(self, engine: RealEngine) -> float:
+    async def running(self, engine: Server) -> float:
         """Requests that an engine computes."""
         return await self.metric(engine, "num_requests_running")
 
@@ -148,13 +165,13 @@ def whole(status: int, body: Body) -> Answer:
         tokens=choice["token_ids"],
         text=text,
         usage=body["usage"],
-        parameters=body["kv_transfer_params"],
+        parameters=body.get("kv_transfer_params"),
         finish_reason=choice["finish_reason"],
     )
 
 
 @asynccontextmanager
-async def first_token(client: Client, engine: RealEngine, body: Body) -> AsyncIterator[AsyncIterator[Body | None]]:
+async def first_token(client: Client, engine: Server, body: Body) -> AsyncIterator[AsyncIterator[Body | None]]:
     """A stream of which the first token has come; leaving the block breaks the connection."""
     async with client.post(engine, body | {"stream": True}) as response:
         stream = events(response)
