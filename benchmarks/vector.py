@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .. import ENVIRONMENT
 from ..envs import features
+from ..training.workers import core_count
 from .drive import Say
 from .measurement import Result, at_least, pinned
 
@@ -124,10 +125,11 @@ def measure(
     episodes: int = EPISODES,
     repeats: int = 5,
     seed: int = 0,
+    threads: int | None = None,
     say: Say = lambda _: None,
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Result]:
-    """Decisions per second in whole episodes, autoreset included, on one core.
+    """Decisions per second in whole episodes, autoreset included, on one core, and at last on all.
 
     Args:
         envs: numbers of environments.
@@ -135,12 +137,14 @@ def measure(
         episodes: that end in a repeat, at least; and at least as many as there are environments.
         repeats: how often each number is measured, after a first time that is not counted.
         seed: of the traces and of the actions.
+        threads: of the last measurement, None for one per core; 1 leaves it out.
         say: told what is being done.
         overrides: fields of the configuration that are replaced.
 
     Returns:
         For each number N `vector/N`, uniform actions drawn beforehand, decisions/s; for the first also
-        `vector/N/least-loaded`, actions chosen from the observation, and `vector/N/reset`, ms per environment. For
+        `vector/N/least-loaded`, actions chosen from the observation, and `vector/N/reset`, ms per environment; and
+        `vector/N/threads-T`, where there are T > 1 cores, stepped by as many threads. For
         `sync_envs` `vector/N/sync`, decisions/s, and `vector/N/over-sync`, how many times quicker the native one is.
 
     Raises:
@@ -184,6 +188,13 @@ def measure(
             results.append(Result.of(f"{name}/over-sync", "×", ratios, envs=sync_envs))
             for walked in walks:
                 walked.env.close()
+    threads = core_count() if threads is None else threads
+    if threads > 1:
+        name = f"vector/{envs[0]}/threads-{threads}"
+        say(name)
+        env = gym.make_vec(ENVIRONMENT, envs[0], config=CONFIG, threads=threads, **replaced)
+        results.append(speed(name, *stretches([walk(env)], max(episodes, envs[0]), repeats)))
+        env.close()
     return results
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from . import features, rewards
 from .cluster import PS_PER_S
 from .cluster_config import MAX_COUNT
+from .crew import Crew
 from .environment_config import EnvironmentConfig
 from .feature_arrays import FeatureArrays
 from .rewards import CountedReward, Outcome
@@ -32,6 +33,8 @@ Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.int8]
 Objects = npt.NDArray[np.object_]
 
+MAX_THREADS = 1_024
+
 
 class Episodes:
     """Episodes of one configuration, run side by side.
@@ -39,16 +42,21 @@ class Episodes:
     Args:
         config: the configuration.
         count: how many episodes.
+        threads: that step them; what comes out does not depend on it.
 
     Raises:
-        ValueError: a rate is missing, or `pad_to` does not hold the cluster.
+        ValueError: a rate is missing, `pad_to` does not hold the cluster, or a number is out of range.
     """
 
-    def __init__(self, config: EnvironmentConfig, count: int) -> None:
+    def __init__(self, config: EnvironmentConfig, count: int, threads: int = 1) -> None:
+        if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or not 1 <= threads <= MAX_THREADS:
+            raise ValueError(f"threads is {threads!r}; it must be an integer from 1 to {MAX_THREADS}")
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise ValueError(f"num_envs is {count!r}; it must be an integer of at least 1")
         self.config = config
         self.count = count
+        self.threads = int(threads)
+        self._crew = Crew(min(self.threads, count)) if min(self.threads, count) > 1 else None
         setting = Setting.of(config.scenario)
         known = setting.at_known_rate()
         if known is None:
@@ -106,7 +114,7 @@ class Episodes:
         self.renew()
         _announce_compilation()
 
-    def __getstate__(self) -> tuple[EnvironmentConfig, int]:
+    def __getstate__(self) -> tuple[EnvironmentConfig, int, int]:
         """What makes the same episodes again.
 
         Raises:
@@ -117,9 +125,9 @@ class Episodes:
                 "an environment cannot be copied or pickled once an episode has begun; do it before the first reset(), "
                 "or make another one from its spec"
             )
-        return self.config, self.count
+        return self.config, self.count, self.threads
 
-    def __setstate__(self, state: tuple[EnvironmentConfig, int]) -> None:
+    def __setstate__(self, state: tuple[EnvironmentConfig, int, int]) -> None:
         """Makes them again."""
         self.__init__(*state)  # type: ignore[misc]
 
@@ -235,7 +243,7 @@ class Episodes:
             ValueError: an action names no instance, or one that may not be assigned; nothing was done.
             MemoryError: more requests in flight than the simulator can number.
         """
-        while (full := W.step_all(self._hall_address)) != 0:
+        while (full := self._step()) != 0:
             if full < 0:
                 raise ValueError(self._complaint(-1 - full))
             for i in np.flatnonzero(self.desks[:, W.W_TASK] == W.TASK_RUN):
@@ -244,6 +252,23 @@ class Episodes:
                     simulator.grow()
                     self.desks[i, W.W_STATE] = simulator.address
         self._hall_words[W.T_WHOLE] = 0
+
+    def _step(self) -> int:
+        """`step_all`, by all threads."""
+        if self._crew is None:
+            return int(W.step_all(self._hall_address))
+        bad = int(W.check_all(self._hall_address))
+        if bad >= 0:
+            return -1 - bad
+        full = self._crew.run(W.step_part, self._hall_address, self.count)
+        W.gather_all(self._hall_address)
+        return full
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
 
     def check_begun(self, i: int) -> None:
         """Refuses an episode in which the agent has nothing to decide.

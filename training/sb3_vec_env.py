@@ -207,6 +207,7 @@ def make_sb3(
     *,
     flatten: bool = False,
     discrete: bool = False,
+    threads: int = 1,
     **overrides: Any,
 ) -> Sb3VecEnv:
     """Environments for an algorithm of Stable-Baselines3.
@@ -216,10 +217,12 @@ def make_sb3(
         num_envs: how many.
         flatten: one flat `Box` per observation, which is quicker, for `MlpPolicy`.
         discrete: `Discrete(P·D)` actions, which DQN needs.
+        threads: that step the environments; see `DisaggRouteVectorEnv`.
         **overrides: fields of the configuration.
 
     Raises:
         ValueError: a bad configuration or number, or `discrete` with mixed instances.
     """
-    envs = DisaggRouteVectorEnv(num_envs, config, autoreset_mode=AutoresetMode.SAME_STEP, **overrides)
+    mode = AutoresetMode.SAME_STEP
+    envs = DisaggRouteVectorEnv(num_envs, config, autoreset_mode=mode, threads=threads, **overrides)
     return Sb3VecEnv(envs, flatten=flatten, discrete=discrete)

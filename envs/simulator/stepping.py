@@ -107,11 +107,36 @@ def step_all(hall: int) -> int:
     bad = first_bad_action(hall)
     if bad >= 0:
         return -1 - bad
+    full = step_range(hall, 0, ldc(hall, T_COUNT))
+    gather_missed(hall)
+    return full
+
+
+@entry
+def check_all(hall: int) -> int:
+    """The first environment whose action is bad; −1 if there is none. For those who step in parts."""
+    return first_bad_action(hall)
+
+
+@entry
+def step_part(hall: int, first: int, end: int) -> int:
+    """`step_all` for the environments first … end − 1, whose actions are known to be good; parts may run at once."""
+    return step_range(hall, first, end)
+
+
+@entry
+def gather_all(hall: int) -> None:
+    """What is left of `step_all` when all parts are done."""
+    gather_missed(hall)
+
+
+@inline
+def step_range(hall: int, first: int, end: int) -> int:
+    """Does the tasks of the environments first … end − 1; returns how many state blocks must grow."""
     full = 0
-    count = ldc(hall, T_COUNT)
-    for i in range(count):
+    for i in range(first, end):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
-        fetch_ahead(desk, count - i)
+        fetch_ahead(desk, end - i)
         task, S = ld(desk, W_TASK), ld(desk, W_STATE)
         if task == TASK_SEND:
             action = ldc(hall, T_ACTIONS) + i * 16
@@ -131,7 +156,6 @@ def step_all(hall: int) -> int:
             observe_nothing(hall, i)
         else:
             observe(S, hall, i)
-    gather_missed(hall)
     return full
 
 

@@ -21,7 +21,7 @@ def made(count: int, mode: str | None = None) -> Any:
 
 
 def test_every_number_of_environments_gets_a_speed_and_the_first_more_than_that() -> None:
-    results = {r.name: r for r in measure(envs=[3, 1], sync_envs=2, episodes=2, repeats=2, overrides=TINY)}
+    results = {r.name: r for r in measure(envs=[3, 1], sync_envs=2, episodes=2, repeats=2, threads=2, overrides=TINY)}
     assert {name: result.unit for name, result in results.items()} == {
         "vector/3": "decisions/s",
         "vector/3/least-loaded": "decisions/s",
@@ -29,6 +29,7 @@ def test_every_number_of_environments_gets_a_speed_and_the_first_more_than_that(
         "vector/1": "decisions/s",
         "vector/2/sync": "decisions/s",
         "vector/2/over-sync": "×",
+        "vector/3/threads-2": "decisions/s",
     }
     for name, result in results.items():
         assert result.repeats == 2 and 0 < result.min <= result.value <= result.max
@@ -37,7 +38,7 @@ def test_every_number_of_environments_gets_a_speed_and_the_first_more_than_that(
 
 
 def test_the_comparison_can_be_left_out() -> None:
-    names = [r.name for r in measure(envs=[1], sync_envs=0, episodes=1, repeats=1, overrides=TINY)]
+    names = [r.name for r in measure(envs=[1], sync_envs=0, episodes=1, repeats=1, threads=1, overrides=TINY)]
     assert names == ["vector/1", "vector/1/least-loaded", "vector/1/reset"]
 
 
