@@ -18,8 +18,8 @@ from ..envs.trace import SLO_CLASSES
 from .request import Status
 
 if TYPE_CHECKING:
-    from .relay import Story
     from .service import Service
+    from .story import Story
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 DECISION_SECONDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 1e-1)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -21,17 +19,14 @@ from ..envs.cluster_config import STRICT
 from .clock import Clock
 from .engine import Engine
 from .http_client import JSON, Response, Unreachable
-from .request import Refused, Request, Status
+from .leg import ClientFault, EngineFault, Leg
+from .request import Refused, Request
 from .router import Decision, LiveRouter, NoInstance
-from .sse import EventStream, error_text
+from .sse import EventStream
+from .story import Story, record
 from .two_legs import LEASE_SHARE, PARAMETERS, BadHandover, counted, decode_leg, handover, prefill_leg
 
-log = logging.getLogger(__name__)
-
 EVENTS = b"text/event-stream; charset=utf-8"
-
-BUSY = (408, 429, 503)
-"""Answers of an engine that has too much to do: another may have less, and it is no fault."""
 
 
 class RelayLimits(BaseModel):
@@ -72,71 +67,23 @@ class Reply(Protocol):
         """A whole answer in JSON."""
 
 
-class EngineFault(Exception):
-    """An engine failed a leg.
-
-    Args:
-        engine: which.
-        reason: a sentence.
-        shun: whether the next attempt goes elsewhere.
-        status: that the client gets if nothing else helps.
-    """
-
-    def __init__(self, engine: Engine, reason: str, *, shun: bool = True, status: int = 502) -> None:
-        super().__init__(reason)
-        self.engine, self.shun, self.status = engine, shun, status
-
-
-class ClientFault(Exception):
-    """An engine refused what the client wrote; its answer is the client's."""
-
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__(_message(body) or f"refused with {status}")
-        self.status, self.body = status, body
-
-
-@dataclass(slots=True)
-class Story:
-    """What has happened to a request so far; becomes its record."""
-
-    request: Request
-    status: Status = "failed"
-    http_status: int = 0
-    error: str | None = None
-    attempts: int = 0
-    decision: Decision | None = None
-    prefill: str | None = None
-    decode: str | None = None
-    predicted: int = -1
-    prefill_start: int = -1
-    prefill_end: int = -1
-    decode_start: int = -1
-    first_token: int = -1
-    last_token: int = -1
-    end: int = -1
-    max_stall: int = -1
-    generated: int = -1
-    prefill_again: int = 0
-    faults: list[str] = field(default_factory=list)
-
-
 class _Stream:
     """A streamed answer on its way from an engine to a client: whole events go on as they come."""
 
-    __slots__ = ("_clock", "_engine", "_handle", "_loop", "_reply", "_response", "_router", "_story", "events")
+    __slots__ = ("_clock", "_handle", "_leg", "_loop", "_reply", "_response", "_router", "_story", "events")
 
     def __init__(
         self,
         request: Request,
         story: Story,
         reply: Reply,
-        engine: Engine,
+        leg: Leg,
         response: Response,
         handle: int,
         relay: Relay,
     ) -> None:
         self.events = EventStream(request.show_usage)
-        self._story, self._reply, self._engine, self._response, self._handle = story, reply, engine, response, handle
+        self._story, self._reply, self._leg, self._response, self._handle = story, reply, leg, response, handle
         self._router, self._clock, self._loop = relay.router, relay.clock, asyncio.get_running_loop()
 
     @property
@@ -148,7 +95,7 @@ class _Stream:
     def take(self, data: bytes, last: bool) -> bool:
         """Passes on what has come (`http_client.Sink`)."""
         events, story, reply = self.events, self._story, self._reply
-        self._engine.progress = self._loop.time()
+        self._leg.engine.progress = self._loop.time()
         before = events.pieces
         out = events.feed(data)
         new = events.pieces - before
@@ -160,6 +107,7 @@ class _Stream:
             if before == 0:
                 story.first_token = now
                 state.first_token(self._handle)
+                self._leg.well()
                 new -= 1
             elif now - story.last_token > story.max_stall:
                 story.max_stall = now - story.last_token
@@ -316,34 +264,22 @@ class Relay:
         """The prefill leg; returns the body of the decode leg."""
         story.prefill_start = self.clock.now()
         body = orjson.dumps(prefill_leg(request.body))
-        answer = await self._whole_leg(engine, request, body, self.limits.prefill_timeout_s)
-        story.prefill_end = self.clock.now()
-        try:
-            parameters = handover(answer, engine.version)
-        except BadHandover as error:
-            raise self._fault(engine, str(error)) from None
-        self._well(engine)
+        with Leg(engine, self._on_change) as leg:
+            try:
+                answer = await engine.client.fetch(
+                    "POST", request.path, body, self._headers(request), self.limits.prefill_timeout_s
+                )
+                story.prefill_end = self.clock.now()
+                engine.progress = asyncio.get_running_loop().time()
+                leg.check(answer.status, answer.body)
+                parameters = handover(orjson.loads(answer.body), engine.version)
+            except (Unreachable, BadHandover) as error:
+                raise leg.fault(str(error)) from None
+            except ValueError:
+                raise leg.fault("the answer is not JSON") from None
+            leg.well()
         self.router.state.prefill_done(decision.handle)
         return orjson.dumps(decode_leg(request.body, parameters))
-
-    async def _whole_leg(self, engine: Engine, request: Request, body: bytes, timeout: float) -> Any:
-        """A leg whose answer is read whole; its JSON."""
-        engine.leg_begins(asyncio.get_running_loop().time())
-        try:
-            answer = await engine.client.fetch("POST", request.path, body, self._headers(request), timeout)
-        except Unreachable as error:
-            raise self._fault(engine, str(error)) from None
-        except BaseException:
-            engine.breaker.gave_up()
-            raise
-        finally:
-            engine.leg_ends()
-        engine.progress = asyncio.get_running_loop().time()
-        self._check(engine, answer.status, answer.body)
-        try:
-            return orjson.loads(answer.body)
-        except ValueError:
-            raise self._fault(engine, "the answer is not JSON") from None
 
     async def _decode(
         self,
@@ -359,38 +295,32 @@ class Relay:
         if story.prefill_end >= 0 and now - story.prefill_end > self._between_legs:
             story.prefill_again += 1
             raise EngineFault(engine, "too long since the prefill, whose KV may be gone", shun=False, status=503)
-        engine.leg_begins(asyncio.get_running_loop().time())
         response: Response | None = None
-        try:
+        with Leg(engine, self._on_change) as leg:
             try:
                 response = await engine.client.open("POST", request.path, body, self._headers(request))
                 if response.status != 200 or not request.stream:
-                    await self._answer(request, story, reply, engine, response)
+                    await self._answer(request, story, reply, leg, response)
                 else:
-                    await self._stream(request, story, reply, engine, decision, response)
+                    await self._stream(request, story, reply, leg, decision, response)
+                left.clear()
+                if self.router.state.cluster.aggregated and not request.stream:
+                    self.router.state.first_token(decision.handle)  # which ends its prefill
+                self.router.state.finished(decision.handle, max(story.generated, 0))
+                leg.well()
             except Unreachable as error:
                 if response is None:
                     self._free(request, body, engine)
-                raise self._fault(engine, str(error)) from None
-            left.clear()
-            if self.router.state.cluster.aggregated and not request.stream:
-                self.router.state.first_token(decision.handle)  # which ends its prefill
-            self.router.state.finished(decision.handle, max(story.generated, 0))
-            self._well(engine)
-        except BaseException as error:
-            if response is not None:
-                response.abort()
-            if not isinstance(error, EngineFault | ClientFault):
-                engine.breaker.gave_up()
-            raise
-        finally:
-            engine.leg_ends()
+                raise leg.fault(str(error)) from None
+            finally:
+                if left and response is not None:
+                    response.abort()
 
-    async def _answer(self, request: Request, story: Story, reply: Reply, engine: Engine, response: Response) -> None:
+    async def _answer(self, request: Request, story: Story, reply: Reply, leg: Leg, response: Response) -> None:
         """An answer in one piece."""
         body = await response.whole()
-        engine.progress = asyncio.get_running_loop().time()
-        self._check(engine, response.status, body)
+        leg.engine.progress = asyncio.get_running_loop().time()
+        leg.check(response.status, body)
         story.last_token = self.clock.now()
         story.generated = _completion_tokens(body)
         story.http_status = 200
@@ -398,10 +328,10 @@ class Relay:
         await reply.whole(200, _without_parameters(body))
 
     async def _stream(
-        self, request: Request, story: Story, reply: Reply, engine: Engine, decision: Decision, response: Response
+        self, request: Request, story: Story, reply: Reply, leg: Leg, decision: Decision, response: Response
     ) -> None:
         """A streamed answer: whole events go on as they come."""
-        stream = _Stream(request, story, reply, engine, response, decision.handle, self)
+        stream = _Stream(request, story, reply, leg, response, decision.handle, self)
         events = stream.events
         reply.freed = response.resume
         try:
@@ -413,38 +343,12 @@ class Relay:
             reply.freed = None
         story.generated = (events.usage or {}).get("completion_tokens", events.pieces)
         if events.error is not None:
-            raise self._fault(engine, events.error)
+            raise leg.fault(events.error)
         if not stream.whole:
-            raise self._fault(engine, "the stream ended before its end")
+            raise leg.fault("the stream ended before its end")
         story.max_stall = max(story.max_stall, 0)
         story.status = "finished"
         await reply.end()
-
-    def _check(self, engine: Engine, status: int, body: bytes) -> None:
-        """Refuses an answer that is not 200: whose fault is it?"""
-        if status == 200:
-            return
-        said = f"answered {status}: {_message(body) or 'no reason given'}"
-        if status in BUSY:
-            engine.breaker.gave_up()
-            raise EngineFault(engine, said, status=503)
-        if 400 <= status < 500:
-            self._well(engine)
-            raise ClientFault(status, body)
-        raise self._fault(engine, said)
-
-    def _well(self, engine: Engine) -> None:
-        """The engine did as it should."""
-        tripped = engine.breaker.tripped
-        engine.breaker.succeeded()
-        if tripped:
-            self._on_change(engine)
-
-    def _fault(self, engine: Engine, reason: str) -> EngineFault:
-        if engine.breaker.failed(asyncio.get_running_loop().time()):
-            log.warning("nothing is sent to %s for a while: %s", engine.name, reason)
-        self._on_change(engine)
-        return EngineFault(engine, reason)
 
     def _headers(self, request: Request) -> bytes:
         return JSON + b"x-request-id: " + request.id.encode("latin-1", "replace") + b"\r\n"
@@ -479,47 +383,6 @@ def error_event(message: str) -> bytes:
     return b"data: " + orjson.dumps({"error": error}) + b"\n\ndata: [DONE]\n\n"
 
 
-def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[str, Any]:
-    """A request's record: times in ps of the router's clock, −1 where it did not come so far or nobody could see."""
-    request, decision = story.request, story.decision
-    targets = router.targets
-    shadow = decision.shadow if decision else None
-    kept: dict[str, Any] = {}
-    if keep_prompt:
-        kept["prompt_content"] = request.body.get("messages" if request.chat else "prompt")
-    return {
-        "id": request.id,
-        "status": story.status,
-        "http_status": story.http_status,
-        "error": story.error,
-        "arrival": request.arrival,
-        "prefill_start": story.prefill_start,
-        "prefill_end": story.prefill_end,
-        "decode_start": story.decode_start,
-        "first_token": story.first_token,
-        "last_token": story.last_token,
-        "end": story.end,
-        "max_stall": story.max_stall,
-        "prompt": request.prompt,
-        "predicted": story.predicted,
-        "generated": story.generated,
-        "slo": ("tight", "loose")[request.slo],
-        "ttft_target": targets.ttft[request.slo],
-        "tpot_target": targets.tpot[request.slo],
-        "streamed": request.stream,
-        "prefill": story.prefill,
-        "decode": story.decode,
-        "attempts": story.attempts,
-        "faults": story.faults,
-        "policy": decision.policy if decision else None,
-        "probability": decision.probability if decision else None,
-        "fallback": decision.fallback_reason if decision else None,
-        "shadow": list(shadow) if shadow else None,
-        "decision_s": decision.seconds if decision else None,
-        **kept,
-    }
-
-
 def _completion_tokens(body: bytes) -> int:
     """Output tokens that an answer counts; −1 if it does not say."""
     at = body.rfind(b'"completion_tokens":')
@@ -538,13 +401,3 @@ def _without_parameters(body: bytes) -> bytes:
     fields = orjson.loads(body)
     fields.pop(PARAMETERS, None)
     return orjson.dumps(fields)
-
-
-def _message(body: bytes) -> str:
-    try:
-        said = orjson.loads(body)
-    except ValueError:
-        return body[:200].decode("utf-8", "replace").strip()
-    if isinstance(said, dict) and "error" in said:
-        return error_text(said["error"])
-    return error_text(said.get("message") or said.get("detail") if isinstance(said, dict) else said)

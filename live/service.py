@@ -21,8 +21,9 @@ from .engine_watch import EngineWatch, WatchLimits
 from .http_client import Unreachable
 from .metrics import RouterMetrics
 from .record_log import RecordLog
-from .relay import Relay, RelayLimits, Story
+from .relay import Relay, RelayLimits
 from .router import LiveRouter
+from .story import Story
 from .tokenizer import Tokenizer, make
 
 log = logging.getLogger(__name__)
@@ -250,8 +251,8 @@ class Service:
     @property
     def max_model_len(self) -> int:
         """Prompt and output tokens that every engine takes; 0: nobody knows."""
-        told = [engine.max_model_len for engine in self.engines if engine.max_model_len]
-        return min(told) if self.cluster.max_model_len is None and told else self.cluster.max_model_len or 0
+        told = [engine.max_model_len for engine in self.engines]
+        return min((length for length in (*told, self.cluster.max_model_len) if length), default=0)
 
     def _tokenizing(self) -> list[Engine]:
         up = [engine for engine in self.engines if engine.health == "up"]
@@ -278,8 +279,16 @@ class Service:
     def _changed(self, engine: Engine) -> None:
         """The router may or may not assign to an engine from now on."""
         if engine in self.engines:
+            self._measure(engine)
             now = asyncio.get_running_loop().time()
             self.router.state.set_open(self._index(engine), engine.may_send(now))
+
+    def _measure(self, engine: Engine) -> None:
+        """An engine that has returned may have another KV cache: the ledger goes on with its size."""
+        spec = self.router.state.cluster.instances[self._index(engine)]
+        if engine.health == "up" and engine.blocks != spec.num_blocks:
+            cluster = self._simulated()
+            self.router.resize(cluster, from_cluster(cluster), {k: k for k in range(len(self.engines))})
 
     def engine(self, name: str) -> Engine:
         """The engine of a name.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .proxy_client import routed, until
 
 DASHBOARD = Path(__file__).parents[2] / "configs" / "grafana" / "disaggroute.json"
 
@@ -96,3 +99,22 @@ def test_panels_stand_beside_each_other_and_not_upon_each_other() -> None:
         for j in range(place["h"])
     ]
     assert len(set(cells)) == len(cells) and all(0 <= x < 24 for x, _ in cells)
+
+
+def test_the_router_exports_all_of_them() -> None:
+    """And with these labels, once something has happened."""
+
+    async def main() -> str:
+        async with routed(shadow="least-loaded") as setup:
+            await setup.ask({"prompt": [1, 2], "max_tokens": 2, "stream": True})
+            setup.service.metrics._fallbacks["late"] += 1
+            await until(lambda: all(engine.poll for engine in setup.service.engines))
+            return setup.service.metrics.text().decode()
+
+    text = asyncio.run(main())
+    exported: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        found = re.match(r"(\w+)(?:\{(.*)\})? ", line)
+        if found and not line.startswith("#"):
+            exported[found[1]] = set(re.findall(r'(\w+)="', found[2] or ""))
+    assert {name: exported.get(name) for name in METRICS} == METRICS

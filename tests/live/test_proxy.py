@@ -286,6 +286,39 @@ def test_after_the_pause_one_request_tries_and_the_engine_is_back() -> None:
     run(test, faults=1, pause_s=0.05)
 
 
+def test_a_stream_that_tries_an_engine_lets_others_come_with_its_first_token() -> None:
+    async def test(setup: Setup) -> None:
+        engine = setup.service.engine("decode/0")
+        setup.engines["decode/0"].acts = [refuse(500), stream(piece("a"), then="hang")]
+        await setup.ask(PLAIN)
+        assert engine.breaker.state == "open"
+        await asyncio.sleep(0.06)
+        calls = [setup.call(STREAMED) for _ in range(2)]
+        await until(lambda: len(setup.engines["decode/0"].legs) == 2)
+        await until(lambda: engine.breaker.state == "closed")
+        for call in calls:
+            call.leave()
+        await asyncio.gather(*(call.task for call in calls))
+        assert engine.breaker.state == "closed" and engine.breaker.faults == 0
+
+    run(test, faults=1, pause_s=0.05)
+
+
+def test_an_engine_that_returns_with_another_cache_has_its_size_in_the_ledger() -> None:
+    async def test(setup: Setup) -> None:
+        engine = setup.engines["decode/0"]
+        await engine.kill()
+        await until(lambda: setup.service.engine("decode/0").health == "ejected")
+        engine.metrics = engine.metrics.replace(b'num_gpu_blocks="101"', b'num_gpu_blocks="51"')
+        await engine.listen(engine.port)
+        await until(lambda: setup.service.engine("decode/0").health == "up")
+        sizes = [spec.num_blocks for spec in setup.service.router.state.cluster.instances]
+        assert sizes == [100, 50, 100]
+        assert (await setup.ask(PLAIN)).status == 200
+
+    run(test)
+
+
 @pytest.mark.parametrize("leg", ["prefill", "decode"])
 def test_a_clients_error_is_the_clients_and_no_fault_of_the_engine(leg: str, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
