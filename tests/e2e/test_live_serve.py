@@ -149,7 +149,7 @@ ENGINE = "http://127.0.0.1:1"
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
-    refused([*words], sentence, tmp_path)
+    refused([*words, "--port", "0", "--admin-port", "0"], sentence, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_bad_cluster_file_is_refused(text: str, sentence: str, tmp_path: Path)
     file = tmp_path / "c.yaml"
     text = text.replace("U0", ENGINE).replace("U1", "http://127.0.0.1:2")
     file.write_text(f"model: tiny\nprofile: a40-qwen2.5-3b\n{text}")
-    refused([str(file), "--wait", "0"], sentence, tmp_path)
+    refused([str(file), "--wait", "0", "--port", "0", "--admin-port", "0"], sentence, tmp_path)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         file.write_text(
             f"model: tiny\nprofile: a40-qwen2.5-3b\nprefill: [{{url: '{ENGINE}'}}]\ndecode: [{{url: 'http://a:2'}}]\n"
         )
-        refused([str(file), "--port", str(port)], f"port is 127.0.0.1:{port}, which cannot be listened at", tmp_path)
+        refused([str(file), "--port", str(port), "--admin-port", "0"], f"port is 127.0.0.1:{port}, which cannot be listened at", tmp_path)
 
 
 def refused(words: list[str], sentence: str, folder: Path) -> None:
