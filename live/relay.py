@@ -40,12 +40,14 @@ class RelayLimits(BaseModel):
     Attributes:
         retries: further attempts after the first.
         prefill_timeout_s: a prefill leg that takes longer has failed.
+        decode_timeout_s: so has a decode leg, or the one leg on a mixed engine.
     """
 
     model_config = STRICT
 
     retries: int = Field(2, ge=0, le=100)
     prefill_timeout_s: float = Field(120.0, gt=0, le=86_400)
+    decode_timeout_s: float = Field(3_600.0, gt=0, le=86_400)
 
 
 class Reply(Protocol):
@@ -278,15 +280,18 @@ class Relay:
         decode = engines[prefills + decision.decode]
         prefill = engines[decision.prefill]
         story.prefill, story.decode = prefill.name, decode.name
+        story.prefill_start = story.prefill_end = story.decode_start = -1
         left = [decision.handle]
+        ticket = decode.breaker.sent(asyncio.get_running_loop().time())
         try:
             if aggregated:
                 story.prefill_start = self.clock.now()
                 body = orjson.dumps(counted(request.body) if request.stream else request.body)
             else:
                 body = await self._prefill(request, story, prefill, decision)
-            await self._decode(request, story, reply, decode, decision, body, left)
+            await self._decode(request, story, reply, decode, decision, body, left, ticket)
         finally:
+            decode.breaker.gave_up(ticket)
             if left:
                 self.router.state.failed(decision.handle)
 
@@ -315,35 +320,36 @@ class Relay:
     async def _prefill(self, request: Request, story: Story, engine: Engine, decision: Decision) -> bytes:
         """The prefill leg; returns the body of the decode leg."""
         story.prefill_start = self.clock.now()
-        body = orjson.dumps(prefill_leg(request.body))
-        answer = await self._whole_leg(engine, request, body, self.limits.prefill_timeout_s)
-        story.prefill_end = self.clock.now()
+        ticket = engine.breaker.sent(asyncio.get_running_loop().time())
         try:
-            parameters = handover(answer, engine.version)
-        except BadHandover as error:
-            raise self._fault(engine, str(error)) from None
-        self._well(engine)
+            answer = await self._whole_leg(engine, request, orjson.dumps(prefill_leg(request.body)), ticket)
+            story.prefill_end = self.clock.now()
+            try:
+                parameters = handover(answer, engine.version)
+            except BadHandover as error:
+                raise self._fault(engine, str(error), ticket) from None
+            self._well(engine, ticket)
+        finally:
+            engine.breaker.gave_up(ticket)
         self.router.state.prefill_done(decision.handle)
         return orjson.dumps(decode_leg(request.body, parameters))
 
-    async def _whole_leg(self, engine: Engine, request: Request, body: bytes, timeout: float) -> Any:
-        """A leg whose answer is read whole; its JSON."""
+    async def _whole_leg(self, engine: Engine, request: Request, body: bytes, ticket: int) -> Any:
+        """A prefill leg, whose answer is read whole; its JSON."""
+        timeout = self.limits.prefill_timeout_s
         engine.leg_begins(asyncio.get_running_loop().time())
         try:
             answer = await engine.client.fetch("POST", request.path, body, self._headers(request), timeout)
         except Unreachable as error:
-            raise self._fault(engine, str(error)) from None
-        except BaseException:
-            engine.breaker.gave_up()
-            raise
+            raise self._fault(engine, str(error), ticket) from None
         finally:
             engine.leg_ends()
         engine.progress = asyncio.get_running_loop().time()
-        self._check(engine, answer.status, answer.body)
+        self._check(engine, answer.status, answer.body, ticket)
         try:
             return orjson.loads(answer.body)
         except ValueError:
-            raise self._fault(engine, "the answer is not JSON") from None
+            raise self._fault(engine, "the answer is not JSON", ticket) from None
 
     async def _decode(
         self,
@@ -354,43 +360,50 @@ class Relay:
         decision: Decision,
         body: bytes,
         left: list[int],
+        ticket: int,
     ) -> None:
         story.decode_start = now = self.clock.now()
         if story.prefill_end >= 0 and now - story.prefill_end > self._between_legs:
             story.prefill_again += 1
             raise EngineFault(engine, "too long since the prefill, whose KV may be gone", shun=False, status=503)
-        engine.leg_begins(asyncio.get_running_loop().time())
+        if not engine.may_go_on(ticket):  # Ejected, or its breaker has opened, while the prompt was prefilled.
+            self._free(request, body, engine)
+            raise EngineFault(engine, "it became unavailable after it was chosen", status=503)
+        engine.leg_begins(asyncio.get_running_loop().time(), request.stream)
         response: Response | None = None
         try:
             try:
-                response = await engine.client.open("POST", request.path, body, self._headers(request))
-                if response.status != 200 or not request.stream:
-                    await self._answer(request, story, reply, engine, response)
-                else:
-                    await self._stream(request, story, reply, engine, decision, response)
-            except Unreachable as error:
-                if response is None:
+                timeout = self.limits.decode_timeout_s
+                response = await engine.client.open("POST", request.path, body, self._headers(request), timeout)
+                if response.status in BUSY:
                     self._free(request, body, engine)
-                raise self._fault(engine, str(error)) from None
+                if response.status != 200 or not request.stream:
+                    await self._answer(request, story, reply, engine, response, ticket)
+                else:
+                    await self._stream(request, story, reply, engine, decision, response, ticket)
+            except Unreachable as error:
+                if response is None or (request.stream and story.first_token < 0):  # Perhaps before it pulled the KV.
+                    self._free(request, body, engine)
+                raise self._fault(engine, str(error), ticket) from None
             left.clear()
             if self.router.state.cluster.aggregated and not request.stream:
                 self.router.state.first_token(decision.handle)  # which ends its prefill
             self.router.state.finished(decision.handle, max(story.generated, 0))
-            self._well(engine)
-        except BaseException as error:
+            self._well(engine, ticket)
+        except BaseException:
             if response is not None:
                 response.abort()
-            if not isinstance(error, EngineFault | ClientFault):
-                engine.breaker.gave_up()
             raise
         finally:
-            engine.leg_ends()
+            engine.leg_ends(request.stream)
 
-    async def _answer(self, request: Request, story: Story, reply: Reply, engine: Engine, response: Response) -> None:
+    async def _answer(
+        self, request: Request, story: Story, reply: Reply, engine: Engine, response: Response, ticket: int
+    ) -> None:
         """An answer in one piece."""
         body = await response.whole()
         engine.progress = asyncio.get_running_loop().time()
-        self._check(engine, response.status, body)
+        self._check(engine, response.status, body, ticket)
         story.last_token = self.clock.now()
         story.generated = _completion_tokens(body)
         story.http_status = 200
@@ -398,7 +411,14 @@ class Relay:
         await reply.whole(200, _without_parameters(body))
 
     async def _stream(
-        self, request: Request, story: Story, reply: Reply, engine: Engine, decision: Decision, response: Response
+        self,
+        request: Request,
+        story: Story,
+        reply: Reply,
+        engine: Engine,
+        decision: Decision,
+        response: Response,
+        ticket: int,
     ) -> None:
         """A streamed answer: whole events go on as they come."""
         stream = _Stream(request, story, reply, engine, response, decision.handle, self)
@@ -413,35 +433,34 @@ class Relay:
             reply.freed = None
         story.generated = (events.usage or {}).get("completion_tokens", events.pieces)
         if events.error is not None:
-            raise self._fault(engine, events.error)
+            raise self._fault(engine, events.error, ticket)
         if not stream.whole:
-            raise self._fault(engine, "the stream ended before its end")
+            raise self._fault(engine, "the stream ended before its end", ticket)
         story.max_stall = max(story.max_stall, 0)
         story.status = "finished"
         await reply.end()
 
-    def _check(self, engine: Engine, status: int, body: bytes) -> None:
+    def _check(self, engine: Engine, status: int, body: bytes, ticket: int) -> None:
         """Refuses an answer that is not 200: whose fault is it?"""
         if status == 200:
             return
         said = f"answered {status}: {_message(body) or 'no reason given'}"
         if status in BUSY:
-            engine.breaker.gave_up()
             raise EngineFault(engine, said, status=503)
         if 400 <= status < 500:
-            self._well(engine)
+            self._well(engine, ticket)
             raise ClientFault(status, body)
-        raise self._fault(engine, said)
+        raise self._fault(engine, said, ticket)
 
-    def _well(self, engine: Engine) -> None:
+    def _well(self, engine: Engine, ticket: int) -> None:
         """The engine did as it should."""
         tripped = engine.breaker.tripped
-        engine.breaker.succeeded()
+        engine.breaker.succeeded(ticket)
         if tripped:
             self._on_change(engine)
 
-    def _fault(self, engine: Engine, reason: str) -> EngineFault:
-        if engine.breaker.failed(asyncio.get_running_loop().time()):
+    def _fault(self, engine: Engine, reason: str, ticket: int) -> EngineFault:
+        if engine.breaker.failed(asyncio.get_running_loop().time(), ticket):
             log.warning("nothing is sent to %s for a while: %s", engine.name, reason)
         self._on_change(engine)
         return EngineFault(engine, reason)
@@ -461,7 +480,8 @@ class Relay:
 
         async def free() -> None:
             with contextlib.suppress(Unreachable):
-                await other.client.fetch("POST", request.path, orjson.dumps(leg), timeout=self.limits.prefill_timeout_s)
+                body, headers = orjson.dumps(leg), self._headers(request)
+                await other.client.fetch("POST", request.path, body, headers, self.limits.prefill_timeout_s)
 
         task = asyncio.create_task(free())
         self._freeing.add(task)
@@ -544,7 +564,7 @@ def _message(body: bytes) -> str:
     try:
         said = orjson.loads(body)
     except ValueError:
-        return body[:200].decode("utf-8", "replace").strip()
+        return " ".join(body[:200].decode("utf-8", "replace").split())
     if isinstance(said, dict) and "error" in said:
         return error_text(said["error"])
     return error_text(said.get("message") or said.get("detail") if isinstance(said, dict) else said)
