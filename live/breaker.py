@@ -9,7 +9,7 @@ ORDINARY = 0
 class Breaker:
     """Closed, open for a while after too many faults in a row, then half open: one request tries.
 
-    Every request that is sent gets a ticket, and what becomes of it is told with the ticket. So a request from before
+    Every request that is assigned gets a ticket, and what becomes of it is told with the ticket. So one from before
     the breaker opened, which ends late, is not taken for the one that tries. Without a ticket it is.
 
     Args:
@@ -42,8 +42,12 @@ class Breaker:
         """Whether it is not closed."""
         return self._until is not None
 
+    def lets(self, ticket: int) -> bool:
+        """Whether a request that was given this ticket may still be sent."""
+        return self._until is None or ticket == self._trying
+
     def sent(self, now: float) -> int:
-        """A request was sent; the first one after the pause is the one that tries. Returns its ticket."""
+        """A request is assigned; the first one after the pause is the one that tries. Returns its ticket."""
         if self._until is None or not self.may_send(now):  # The router had chosen the engine before it opened.
             return ORDINARY
         self._tickets += 1
@@ -72,6 +76,6 @@ class Breaker:
         return True
 
     def gave_up(self, ticket: int | None = None) -> None:
-        """A request has ended without saying anything about the engine; if it tried, another one may."""
+        """A request has ended, perhaps without saying anything about the engine; if it still tries, another one may."""
         if ticket in (None, self._trying):
             self._trying = None

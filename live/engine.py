@@ -36,7 +36,8 @@ class Engine:
         reason: why it is not up.
         draining: nothing new is sent there.
         legs: legs in flight.
-        progress: when the last byte of a leg came, or the first of them was sent, s of the event loop's clock.
+        streams: those of them whose answer is streamed, so that bytes come all the time.
+        progress: when the last byte of a leg came, or the first of the streams was sent, s of the event loop's clock.
         version: of vLLM, as numbers; None: unknown.
         block_size: tokens per KV block; 0: not seen yet.
         blocks: usable KV blocks.
@@ -55,6 +56,7 @@ class Engine:
     reason: str = "not seen yet"
     draining: bool = False
     legs: int = 0
+    streams: int = 0
     progress: float = 0.0
     version: tuple[int, ...] | None = None
     block_size: int = 0
@@ -73,16 +75,21 @@ class Engine:
         """Whether new requests may go there (s of the event loop's clock)."""
         return self.health == "up" and not self.draining and self.breaker.may_send(now)
 
-    def leg_begins(self, now: float) -> int:
-        """A leg is sent; returns the breaker's ticket for it."""
-        if self.legs == 0:
+    def may_go_on(self, ticket: int) -> bool:
+        """Whether a request that was assigned earlier, with this ticket of the breaker, may still be sent."""
+        return self.health == "up" and self.breaker.lets(ticket)
+
+    def leg_begins(self, now: float, streamed: bool = False) -> None:
+        """A leg is sent."""
+        if streamed and self.streams == 0:
             self.progress = now
         self.legs += 1
-        return self.breaker.sent(now)
+        self.streams += streamed
 
-    def leg_ends(self) -> None:
+    def leg_ends(self, streamed: bool = False) -> None:
         """A leg has ended, well or not."""
         self.legs -= 1
+        self.streams -= streamed
 
     async def meet(self, cluster: LiveCluster, timeout: float) -> None:
         """Asks the engine what it is, and checks that against the cluster.

@@ -26,7 +26,8 @@ class WatchLimits(BaseModel):
     Attributes:
         poll_interval_s: between polls of an engine.
         silent_s: an engine that has answered no poll for so long is ejected.
-        stalled_s: so is one that has legs in flight and has sent no byte of any of them for so long.
+        stalled_s: so is one that streams answers and has sent no byte for so long. Legs whose answer comes whole say
+            nothing until their end, and have limits of their own (`RelayLimits`).
         return_polls: polls in a row that an ejected engine must answer before it returns.
     """
 
@@ -125,9 +126,9 @@ class EngineWatch:
                 if reason != engine.reason:
                     log.exception("watching %s", engine.name)
                 await self.eject(engine, reason)
-            if engine.health == "up" and engine.legs and loop.time() - engine.progress >= limits.stalled_s:
+            if engine.health == "up" and engine.streams and loop.time() - engine.progress >= limits.stalled_s:
                 good, anew, stalled = 0, True, True
-                await self.eject(engine, f"{engine.legs} legs in flight and not a byte for {limits.stalled_s:g} s")
+                await self.eject(engine, f"{engine.streams} streams and not a byte for {limits.stalled_s:g} s")
             await asyncio.sleep(max(limits.poll_interval_s - (loop.time() - began), 0.001))
 
     def _returned(self, engine: Engine, well: bool) -> None:

@@ -41,21 +41,21 @@ class ClientFault(Exception):
 
 
 class Leg:
-    """Counts on its engine while it is open; the engine's breaker is told once how it went.
+    """One leg, from its assignment to its end; the engine's breaker is told how it went.
 
     Use as a context manager: a leg of which nothing was told says nothing about its engine.
 
     Args:
-        engine: where it is sent, now.
+        engine: to which it is assigned, now. If its breaker lets one request try, that is this one.
         on_change: told when the engine may or may not be sent requests from now on.
     """
 
-    __slots__ = ("_on_change", "_ticket", "_told", "engine")
+    __slots__ = ("_begun", "_on_change", "_streamed", "_ticket", "engine")
 
     def __init__(self, engine: Engine, on_change: Callable[[Engine], None]) -> None:
         self.engine, self._on_change = engine, on_change
-        self._told = False
-        self._ticket = engine.leg_begins(asyncio.get_running_loop().time())
+        self._begun = self._streamed = False
+        self._ticket = engine.breaker.sent(asyncio.get_running_loop().time())
 
     def __enter__(self) -> Leg:
         """Itself."""
@@ -63,24 +63,32 @@ class Leg:
 
     def __exit__(self, *_: object) -> None:
         """The leg has ended."""
-        self.engine.leg_ends()
-        if not self._told:
-            self.engine.breaker.gave_up(self._ticket)
-            if self.engine.breaker.tripped:
-                self._on_change(self.engine)
+        if self._begun:
+            self.engine.leg_ends(self._streamed)
+        self.engine.breaker.gave_up(self._ticket)
+        if self.engine.breaker.tripped:
+            self._on_change(self.engine)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the engine may still be sent it: it may have been ejected since the assignment."""
+        return self.engine.may_go_on(self._ticket)
+
+    def begins(self, streamed: bool = False) -> None:
+        """The leg is sent; `streamed`: bytes of its answer come all the time."""
+        self._begun, self._streamed = True, streamed
+        self.engine.leg_begins(asyncio.get_running_loop().time(), streamed)
 
     def well(self) -> None:
         """The engine does as it should."""
         breaker = self.engine.breaker
         tripped = breaker.tripped
-        self._told = True
         breaker.succeeded(self._ticket)
         if tripped:
             self._on_change(self.engine)
 
     def fault(self, reason: str) -> EngineFault:
         """The engine failed; gives the error to raise."""
-        self._told = True
         if self.engine.breaker.failed(asyncio.get_running_loop().time(), self._ticket):
             log.warning("nothing is sent to %s for a while: %s", self.engine.name, reason)
         self._on_change(self.engine)
@@ -109,7 +117,7 @@ def message_of(body: bytes) -> str:
     try:
         said = orjson.loads(body)
     except ValueError:
-        return body[:200].decode("utf-8", "replace").strip()
+        return " ".join(body[:200].decode("utf-8", "replace").split())
     if isinstance(said, dict) and "error" in said:
         return error_text(said["error"])
     return error_text(said.get("message") or said.get("detail") if isinstance(said, dict) else said)

@@ -19,7 +19,7 @@ from ..envs.cluster_config import STRICT
 from .clock import Clock
 from .engine import Engine
 from .http_client import JSON, Response, Unreachable
-from .leg import ClientFault, EngineFault, Leg
+from .leg import BUSY, ClientFault, EngineFault, Leg
 from .request import Refused, Request
 from .router import Decision, LiveRouter, NoInstance
 from .sse import EventStream
@@ -35,12 +35,14 @@ class RelayLimits(BaseModel):
     Attributes:
         retries: further attempts after the first.
         prefill_timeout_s: a prefill leg that takes longer has failed.
+        decode_timeout_s: so has a decode leg, or the one leg on a mixed engine.
     """
 
     model_config = STRICT
 
     retries: int = Field(2, ge=0, le=100)
     prefill_timeout_s: float = Field(120.0, gt=0, le=86_400)
+    decode_timeout_s: float = Field(3_600.0, gt=0, le=86_400)
 
 
 class Reply(Protocol):
@@ -226,14 +228,16 @@ class Relay:
         decode = engines[prefills + decision.decode]
         prefill = engines[decision.prefill]
         story.prefill, story.decode = prefill.name, decode.name
+        story.prefill_start = story.prefill_end = story.decode_start = -1
         left = [decision.handle]
         try:
-            if aggregated:
-                story.prefill_start = self.clock.now()
-                body = orjson.dumps(counted(request.body) if request.stream else request.body)
-            else:
-                body = await self._prefill(request, story, prefill, decision)
-            await self._decode(request, story, reply, decode, decision, body, left)
+            with Leg(decode, self._on_change) as leg:
+                if aggregated:
+                    story.prefill_start = self.clock.now()
+                    body = orjson.dumps(counted(request.body) if request.stream else request.body)
+                else:
+                    body = await self._prefill(request, story, prefill, decision)
+                await self._decode(request, story, reply, leg, decision, body, left)
         finally:
             if left:
                 self.router.state.failed(decision.handle)
@@ -265,6 +269,7 @@ class Relay:
         story.prefill_start = self.clock.now()
         body = orjson.dumps(prefill_leg(request.body))
         with Leg(engine, self._on_change) as leg:
+            leg.begins()
             try:
                 answer = await engine.client.fetch(
                     "POST", request.path, body, self._headers(request), self.limits.prefill_timeout_s
@@ -286,35 +291,42 @@ class Relay:
         request: Request,
         story: Story,
         reply: Reply,
-        engine: Engine,
+        leg: Leg,
         decision: Decision,
         body: bytes,
         left: list[int],
     ) -> None:
+        engine = leg.engine
         story.decode_start = now = self.clock.now()
         if story.prefill_end >= 0 and now - story.prefill_end > self._between_legs:
             story.prefill_again += 1
             raise EngineFault(engine, "too long since the prefill, whose KV may be gone", shun=False, status=503)
+        if not leg.may_begin:  # Ejected, or its breaker has opened, while the prompt was prefilled.
+            self._free(request, body, engine)
+            raise EngineFault(engine, "it became unavailable after it was chosen", status=503)
+        leg.begins(request.stream)
         response: Response | None = None
-        with Leg(engine, self._on_change) as leg:
-            try:
-                response = await engine.client.open("POST", request.path, body, self._headers(request))
-                if response.status != 200 or not request.stream:
-                    await self._answer(request, story, reply, leg, response)
-                else:
-                    await self._stream(request, story, reply, leg, decision, response)
-                left.clear()
-                if self.router.state.cluster.aggregated and not request.stream:
-                    self.router.state.first_token(decision.handle)  # which ends its prefill
-                self.router.state.finished(decision.handle, max(story.generated, 0))
-                leg.well()
-            except Unreachable as error:
-                if response is None:
-                    self._free(request, body, engine)
-                raise leg.fault(str(error)) from None
-            finally:
-                if left and response is not None:
-                    response.abort()
+        try:
+            timeout = self.limits.decode_timeout_s
+            response = await engine.client.open("POST", request.path, body, self._headers(request), timeout)
+            if response.status in BUSY:
+                self._free(request, body, engine)
+            if response.status != 200 or not request.stream:
+                await self._answer(request, story, reply, leg, response)
+            else:
+                await self._stream(request, story, reply, leg, decision, response)
+            left.clear()
+            if self.router.state.cluster.aggregated and not request.stream:
+                self.router.state.first_token(decision.handle)  # which ends its prefill
+            self.router.state.finished(decision.handle, max(story.generated, 0))
+            leg.well()
+        except Unreachable as error:
+            if response is None or (request.stream and story.first_token < 0):  # Perhaps before it pulled the KV.
+                self._free(request, body, engine)
+            raise leg.fault(str(error)) from None
+        finally:
+            if left and response is not None:
+                response.abort()
 
     async def _answer(self, request: Request, story: Story, reply: Reply, leg: Leg, response: Response) -> None:
         """An answer in one piece."""
@@ -365,7 +377,8 @@ class Relay:
 
         async def free() -> None:
             with contextlib.suppress(Unreachable):
-                await other.client.fetch("POST", request.path, orjson.dumps(leg), timeout=self.limits.prefill_timeout_s)
+                body, headers = orjson.dumps(leg), self._headers(request)
+                await other.client.fetch("POST", request.path, body, headers, self.limits.prefill_timeout_s)
 
         task = asyncio.create_task(free())
         self._freeing.add(task)

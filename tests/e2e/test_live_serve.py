@@ -181,7 +181,8 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         file.write_text(
             f"model: tiny\nprofile: a40-qwen2.5-3b\nprefill: [{{url: '{ENGINE}'}}]\ndecode: [{{url: 'http://a:2'}}]\n"
         )
-        refused([str(file), "--port", str(port), "--admin-port", "0"], f"port is 127.0.0.1:{port}, which cannot be listened at", tmp_path)
+        sentence = f"port is 127.0.0.1:{port}, which cannot be listened at"
+        refused([str(file), "--port", str(port), "--admin-port", "0"], sentence, tmp_path)
 
 
 def refused(words: list[str], sentence: str, folder: Path) -> None:

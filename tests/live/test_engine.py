@@ -329,21 +329,30 @@ def test_requests_go_to_engines_that_are_up_and_neither_draining_nor_broken() ->
     assert not engine.may_send(1.0)
 
 
-def test_legs_are_counted_and_progress_begins_with_the_first() -> None:
+def test_legs_are_counted_and_progress_begins_with_the_first_stream() -> None:
     engine = first_of(cluster())
-    assert engine.leg_begins(5.0) == ORDINARY and (engine.legs, engine.progress) == (1, 5.0)
-    engine.leg_begins(7.0)
-    assert (engine.legs, engine.progress) == (2, 5.0)
-    engine.leg_ends()
-    engine.leg_ends()
-    engine.leg_begins(9.0)
-    assert (engine.legs, engine.progress) == (1, 9.0)
+    engine.leg_begins(4.0)
+    assert (engine.legs, engine.streams, engine.progress) == (1, 0, 0.0)
+    engine.leg_begins(5.0, True)
+    engine.leg_begins(7.0, True)
+    assert (engine.legs, engine.streams, engine.progress) == (3, 2, 5.0)
+    engine.leg_ends(True)
+    engine.leg_ends(True)
+    engine.leg_begins(9.0, True)
+    assert (engine.legs, engine.streams, engine.progress) == (2, 1, 9.0)
 
 
-def test_the_leg_that_tries_a_broken_engine_has_a_ticket_of_its_own() -> None:
+def test_what_was_assigned_goes_on_only_to_an_engine_that_is_up_and_not_broken() -> None:
     engine = first_of(cluster())
     engine.health = "up"
+    before = engine.breaker.sent(0.0)
+    engine.draining = True
+    assert before == ORDINARY and engine.may_go_on(before)  # nothing new is not nothing
     for _ in range(3):
         engine.breaker.failed(0.0, ORDINARY)
-    assert engine.leg_begins(1.0) != ORDINARY and not engine.may_send(1.0)
-    assert engine.leg_begins(1.0) == ORDINARY
+    tries = engine.breaker.sent(1.0)
+    assert tries != ORDINARY and engine.may_go_on(tries) and not engine.may_go_on(before)
+    engine.breaker.succeeded(tries)
+    assert engine.may_go_on(before)
+    engine.health = "ejected"
+    assert not engine.may_go_on(before)

@@ -97,7 +97,7 @@ async def watched(**limits: Any) -> AsyncIterator[Scene]:
 def hanging_leg(scene: Scene) -> asyncio.Task[Any]:
     """A leg that the engine has taken and will never answer."""
     scene.scripted.always = hang
-    scene.engine.leg_begins(asyncio.get_running_loop().time())
+    scene.engine.leg_begins(asyncio.get_running_loop().time(), True)
     return asyncio.create_task(scene.engine.client.fetch("POST", "/v1/completions", b"{}"))
 
 
@@ -295,7 +295,7 @@ def test_an_engine_whose_legs_stall_is_ejected_though_it_answers_polls() -> None
             await until(lambda: "ejected" in scene.changes)
             with pytest.raises(Unreachable):
                 await leg
-            assert scene.reasons[1] == "1 legs in flight and not a byte for 0.2 s"
+            assert scene.reasons[1] == "1 streams and not a byte for 0.2 s"
 
     run(story())
 
@@ -308,7 +308,20 @@ def test_an_engine_without_legs_never_stalls_and_bytes_are_progress() -> None:
             await scene.polled(5)
             assert scene.engine.health == "up"
             loop = asyncio.get_running_loop()
-            scene.engine.leg_begins(loop.time() + NEVER_S)  # its last byte is yet to come
+            scene.engine.leg_begins(loop.time() + NEVER_S, True)  # its last byte is yet to come
+            await scene.polled(5)
+            assert scene.engine.health == "up" and scene.changes == ["up"]
+
+    run(story())
+
+
+def test_an_engine_that_makes_whole_answers_does_not_stall() -> None:
+    """Nothing of such an answer comes before its end, however long it takes."""
+
+    async def story() -> None:
+        async with watched(stalled_s=0.5) as scene:
+            await scene.up()
+            scene.engine.leg_begins(-NEVER_S)
             await scene.polled(5)
             assert scene.engine.health == "up" and scene.changes == ["up"]
 
@@ -327,7 +340,7 @@ def test_a_stalled_engine_that_returns_must_still_satisfy_its_breaker() -> None:
                 scene.engine.breaker.failed(0.0)
             with pytest.raises(Unreachable):
                 await leg
-            scene.engine.leg_ends()
+            scene.engine.leg_ends(True)
             await scene.up()
             assert scene.engine.breaker.tripped
 

@@ -21,6 +21,7 @@ from .scripted_engine import (
     piece,
     refuse,
     stream,
+    usual,
     whole,
     without,
 )
@@ -31,6 +32,19 @@ STREAMED = PLAIN | {"stream": True}
 USAGE = event({"choices": [], "usage": {"prompt_tokens": 5, "total_tokens": 7, "completion_tokens": 2}})
 ERROR = event({"error": {"message": "KV load failed", "type": "InternalServerError", "code": 500}})
 DONE = event("[DONE]")
+
+Gate = asyncio.Event
+
+
+def after(gate: Gate, then: Act = usual) -> Act:
+    """Waits for a gate to open first."""
+
+    async def act(engine: Any, body: dict[str, Any], writer: Any) -> None:
+        await gate.wait()
+        await then(engine, body, writer)
+
+    return act
+
 
 Test = Callable[[Setup], Coroutine[Any, Any, None]]
 
@@ -317,6 +331,85 @@ def test_an_engine_that_returns_with_another_cache_has_its_size_in_the_ledger() 
         assert (await setup.ask(PLAIN)).status == 200
 
     run(test)
+def test_an_answer_from_before_a_breaker_opened_does_not_close_it() -> None:
+    async def test(setup: Setup) -> None:
+        gate = Gate()
+        setup.engines["decode/0"].acts = [after(gate), refuse(500)]
+        early = setup.call(PLAIN)
+        await until(lambda: setup.legs["decode/0"] == 1)
+        for _ in range(2):
+            assert (await setup.ask(PLAIN)).status == 200
+        assert setup.service.engine("decode/0").breaker.state == "open"
+        gate.set()
+        await early.task
+        assert early.answer.status == 200 and setup.service.engine("decode/0").breaker.state == "open"
+
+    run(test, faults=1, pause_s=3600.0)
+
+
+def test_only_one_request_is_assigned_to_an_engine_that_is_tried(tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        gate = Gate()
+        setup.engines["prefill/0"].always = after(gate)
+        setup.service.engine("decode/0").breaker.failed(asyncio.get_running_loop().time() - 3600.0)
+        calls = [setup.call(PLAIN) for _ in range(4)]
+        await until(lambda: setup.legs["prefill/0"] == 4)
+        assert setup.service.engine("decode/0").breaker.state == "trying"
+        gate.set()
+        await asyncio.gather(*(call.task for call in calls))
+        assert sorted(record["decode"] for record in setup.records()) == ["decode/0"] + ["decode/1"] * 3
+        assert setup.service.engine("decode/0").breaker.state == "closed"
+
+    run(test, path=tmp_path / "records.jsonl", faults=1, pause_s=60.0)
+
+
+def test_a_request_that_ends_before_its_decode_leg_lets_another_one_try() -> None:
+    async def test(setup: Setup) -> None:
+        setup.engines["prefill/0"].acts = [hang]
+        breaker = setup.service.engine("decode/0").breaker
+        breaker.failed(asyncio.get_running_loop().time() - 3600.0)
+        call = setup.call(PLAIN)
+        await until(lambda: setup.legs["prefill/0"] == 1)
+        assert breaker.state == "trying"
+        call.leave()
+        await call.task
+        assert breaker.state == "open" and breaker.may_send(asyncio.get_running_loop().time())
+
+    run(test, "1P1D", faults=1, pause_s=60.0)
+
+
+@pytest.mark.parametrize("how", ["killed", "broken"])
+def test_a_decode_engine_that_fails_during_the_prefill_is_sent_nothing(how: str, tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        gate = Gate()
+        setup.engines["prefill/0"].acts = [after(gate)]
+        call = setup.call(PLAIN)
+        await until(lambda: setup.legs["prefill/0"] == 1)
+        chosen = setup.service.engine("decode/0")
+        if how == "killed":
+            await setup.engines["decode/0"].kill()
+            await until(lambda: chosen.health == "ejected")
+        else:
+            chosen.breaker.failed(asyncio.get_running_loop().time())
+        gate.set()
+        await call.task
+        assert call.answer.status == 200 and setup.legs["decode/0"] == 0
+        record = setup.records()[0]
+        assert record["faults"] == ["decode/0: it became unavailable after it was chosen"]
+        await until(lambda: setup.legs["decode/1"] == 2, "the freeing leg")
+
+    run(test, path=tmp_path / "records.jsonl", faults=1, pause_s=3600.0)
+
+
+@pytest.mark.parametrize("body", [PLAIN, STREAMED])
+def test_a_decode_leg_that_never_ends_is_tried_elsewhere(body: dict[str, Any], tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        setup.engines["decode/0"].acts = [hang]
+        assert (await setup.ask(body)).status == 200
+        assert "no whole answer within 0.5 s" in setup.records()[0]["faults"][0]
+        assert setup.service.engine("decode/0").ejections == 0
+
+    run(test, path=tmp_path / "records.jsonl", relay={"decode_timeout_s": 0.5})
 
 
 @pytest.mark.parametrize("leg", ["prefill", "decode"])
@@ -394,6 +487,18 @@ def test_kv_that_no_decode_leg_reached_is_fetched_by_another_decode_engine() -> 
         assert asked == ["cmpl-0", "cmpl-1"]
         freeing = next(leg for leg in freed.legs if leg["kv_transfer_params"]["remote_request_id"] == "cmpl-0")
         assert freeing["max_tokens"] == 1 and not freeing["stream"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("act", [stream(then="drop"), refuse(503)])
+def test_kv_of_a_decode_leg_that_failed_early_is_fetched_under_the_requests_own_id(act: Act) -> None:
+    async def test(setup: Setup) -> None:
+        setup.engines["decode/0"].acts = [act]
+        assert (await setup.ask(STREAMED, x_request_id="mine")).status == 200
+        freed = setup.engines["decode/1"]
+        await until(lambda: len(freed.legs) == 2, "the freeing leg")
+        assert all(b"x-request-id: mine\r\n" in head for head in freed.headers)
 
     run(test)
 
