@@ -88,6 +88,7 @@ class RealEngine:
         self.options = options or EngineOptions()
         self._python = python
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def url(self) -> str:
@@ -173,6 +174,7 @@ class RealEngine:
         if self.alive:
             raise RuntimeError(f"{self} runs already")
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -209,12 +211,18 @@ class RealEngine:
             connection.close()
 
     def reason(self) -> str:
-        """The first error in the log, or its last line."""
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        for line in lines:
-            if found := _ERROR.search(line):
-                return found.group(1).strip()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing")
+        """The first error in the log since the start, or the last line."""
+        if not self.log.exists():
+            return "it wrote nothing"
+        text = self.log.read_bytes()[self._log_start :].decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        for number, line in enumerate(lines):
+            found = None if _HARMLESS.search(line) else _ERROR.search(line)
+            if found and "validation error" in line:  # of pydantic: what is wrong follows
+                return " ".join(lines[number + 1 : number + 2])[:300] or found.group(1)
+            if found:
+                return found.group(1)
+        return lines[-1] if lines else "it wrote nothing"
 
     def stop(self, limit_s: float = 15.0) -> None:
         """Ends it: asks first, kills after the limit."""
@@ -232,6 +240,8 @@ class RealEngine:
 
 
 _ERROR = re.compile(r"((?:\b\w*(?:Error|Exception)|\berror): \S.*)")
+
+_HARMLESS = re.compile(r"\b(?:DEBUG|INFO|WARNING)\b")
 
 
 def start_all(engines: list[RealEngine], limit_s: float = 300.0) -> None:

@@ -140,13 +140,14 @@ def test_a_decode_engine_out_of_blocks_preempts_and_still_answers_in_full(cluste
     async def test(client: Client) -> None:
         decode = cluster.decodes[0]
         before = await client.metric(decode, "num_preemptions_total")
-        # 6 times (600 + 300) tokens are 174 blocks of 32, and the engine has 128; the prompts alone fit.
-        length = {"max_tokens": 300, "min_tokens": 300, "ignore_eos": True}
-        bodies = [{"prompt": new_prompt(600)} | length for _ in range(6)]
-        answers = await asyncio.gather(*(client.two_legs(cluster.prefill, decode, body) for body in bodies))
+        # 5 times (600 + 500) tokens are 175 blocks of 32, and the engine has 128; the prompts alone fit.
+        length = {"max_tokens": 500, "min_tokens": 500, "ignore_eos": True}
+        bodies = [{"prompt": new_prompt(600)} | length for _ in range(5)]
+        legs = [body | {"kv_transfer_params": await client.prefill_leg(cluster.prefill, body)} for body in bodies]
+        answers = await asyncio.gather(*(client.ask(decode, leg) for leg in legs))
         assert await client.metric(decode, "num_preemptions_total") > before
         for body, answer in zip(bodies, answers, strict=True):
             alone = await client.ask(cluster.prefill, body)
-            assert answer.tokens == alone.tokens and len(answer.tokens) == 300
+            assert answer.tokens == alone.tokens and len(answer.tokens) == 500
 
     run(test)

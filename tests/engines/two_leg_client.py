@@ -103,6 +103,21 @@ class Client:
         assert len(found) == 1, f"{len(found)} series of vllm:{name}"
         return found[0]
 
+    async def expired(self, prefill: Server) -> float:
+        """Prompts whose lease has ended on a prefill engine before anybody came for them."""
+        await self._told(prefill)
+        return await self.metric(prefill, "nixl_num_kv_expired_reqs_total")
+
+    async def pulled_late(self, prefill: Server) -> float:
+        """Pulls from a prefill engine after the lease."""
+        await self._told(prefill)
+        return await self.metric(prefill, "nixl_num_notifications_after_expiry_total")
+
+    async def _told(self, engine: Server) -> None:
+        """Has an engine tell what NIXL has counted, which it does only with an answer."""
+        for _ in range(2):
+            await self.ask(engine, {"prompt": [BYTE_OFFSET], "max_tokens": 1})
+
     async def blocks_free(self, engine: Server) -> bool:
         """Whether no KV block of an engine is in use."""
         return await self.metric(engine, "kv_cache_usage_perc") == 0

@@ -23,6 +23,12 @@ BROKEN = """
 print("INFO starting"); print("(EngineCore pid=1) ERROR 11-30 ValueError: the block size is odd")
 raise RuntimeError("Engine core initialization failed")
 """
+INVALID = """
+print("WARNING 11-30 this may give OSError: too many files"); print("Traceback (most recent call last):")
+print("pydantic_core.ValidationError: 1 validation error for ModelConfig")
+print("  Value error, the context is too long")
+raise SystemExit(1)
+"""
 SILENT = "import time; time.sleep(600)"
 STUBBORN = """
 import signal, time
@@ -70,6 +76,20 @@ def test_an_engine_that_ends_early_tells_the_first_error_of_its_log(tmp_path: Pa
     place = f"the decode engine on port {engine.port}"
     why = "ValueError: the block size is odd"
     assert str(caught.value) == f"{place} ended before it was ready ({why}); its log is {engine.log}"
+
+
+def test_what_pydantic_says_is_told_and_warnings_are_not(tmp_path: Path) -> None:
+    with pretended(tmp_path, INVALID) as engine, pytest.raises(RuntimeError, match=r"\(Value error, the context is "):
+        engine.wait_ready(60)
+
+
+def test_errors_of_an_earlier_start_are_not_told_again(tmp_path: Path) -> None:
+    engine = pretended(tmp_path, BROKEN)
+    with engine, pytest.raises(RuntimeError):
+        engine.wait_ready(60)
+    engine.text = "print('no luck')"
+    with engine, pytest.raises(RuntimeError, match=r"ended before it was ready \(no luck\)"):
+        engine.wait_ready(60)
 
 
 def test_an_engine_that_never_answers_is_told_after_the_limit(tmp_path: Path) -> None:
