@@ -117,11 +117,14 @@ class Health(Body):
 def health_of(service: Service) -> Health:
     """What is well and what is not."""
     problems = [f"{e.name}: {e.reason}" for e in service.engines if e.health != "up"]
+    problems += [f"{e.name}: has failed too often" for e in service.engines if e.health == "up" and e.breaker.tripped]
+    problems += [f"{e.name}: is drained" for e in service.engines if e.draining]
     if service.records.problem:
         problems.append(f"records are not written ({service.records.problem})")
     pools: dict[str, bool] = {}
     for engine in service.engines:
-        pools[engine.role] = pools.get(engine.role, False) or (engine.health == "up" and not engine.draining)
+        open_now = engine.health == "up" and not engine.draining and engine.breaker.state != "open"
+        pools[engine.role] = pools.get(engine.role, False) or open_now
     status: Literal["ok", "degraded", "down", "draining"] = "degraded" if problems else "ok"
     if not all(pools.values()):
         status = "down"
@@ -166,6 +169,19 @@ def client_app(service: Service, keys: ApiKeys) -> FastAPI:
 
     describe(app, secured=bool(keys))
     return app
+
+
+class _JsonBodies:
+    """Takes bodies for JSON whatever their header says: `curl -d` says that they are a form."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            others = [(key, value) for key, value in scope["headers"] if key != b"content-type"]
+            scope = {**scope, "headers": [*others, (b"content-type", b"application/json")]}
+        await self._app(scope, receive, send)
 
 
 def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
@@ -255,6 +271,7 @@ def admin_app(service: Service, keys: ApiKeys) -> FastAPI:
         return Ledger(in_flight=service.router.in_flight, engines=named)
 
     app.include_router(admin)
+    app.add_middleware(_JsonBodies)
     return app
 
 

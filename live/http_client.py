@@ -275,9 +275,8 @@ class Response:
             while not self._done:
                 if self._error:
                     raise self._error
+                self._connection.resume()  # All of it is wanted, however much had come before.
                 await self._wait()
-                if self._size > HIGH_WATER:  # all of it is wanted
-                    self._connection.resume()
         except asyncio.CancelledError:
             self.abort()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 
 import orjson
@@ -13,6 +14,8 @@ from .sse import error_text
 
 BUSY = (408, 429, 503)
 """Answers of an engine that has too much to do: another may have less, and it is no fault."""
+
+_ADDRESS = re.compile(r"https?://\S+: |\(?'?\d+\.\d+\.\d+\.\d+'?, \d+\)?")
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,11 @@ class EngineFault(Exception):
     def __init__(self, engine: Engine, reason: str, *, shun: bool = True, status: int = 502) -> None:
         super().__init__(reason)
         self.engine, self.shun, self.status = engine, shun, status
+
+    @property
+    def public(self) -> str:
+        """The reason without the engine's address, for clients."""
+        return _ADDRESS.sub("", str(self))
 
 
 class ClientFault(Exception):

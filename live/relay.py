@@ -201,6 +201,7 @@ class Relay:
 
     async def _attempts(self, request: Request, story: Story, reply: Reply) -> None:
         avoided: set[Engine] = set()
+        said: list[str] = []
         while True:
             story.attempts += 1
             try:
@@ -208,17 +209,18 @@ class Relay:
                 return
             except EngineFault as fault:
                 story.faults.append(f"{fault.engine.name}: {fault}")
+                said.append(fault.public)
                 if fault.shun:
                     avoided.add(fault.engine)
                 if story.http_status:  # The answer has begun.
                     if story.error is None:
-                        story.error = f"{fault.engine.name}: {fault}"
-                        reply.put(error_event(story.error), True)
+                        story.error = story.faults[-1]
+                        reply.put(error_event(f"the answer broke off: {fault.public}"), True)
                     await reply.end()
                     return
                 if story.attempts > self.limits.retries:
                     story.error = "; ".join(story.faults)
-                    text = f"no engine could serve the request ({story.error})"
+                    text = f"no engine could serve the request ({'; '.join(dict.fromkeys(said))})"
                     raise Refused(text, status=fault.status, kind="engine_error") from None
 
     async def _attempt(self, request: Request, story: Story, reply: Reply, avoided: set[Engine]) -> None:
@@ -228,6 +230,8 @@ class Relay:
         decode = engines[prefills + decision.decode]
         prefill = engines[decision.prefill]
         story.prefill, story.decode = prefill.name, decode.name
+        if decision.shadow is not None:
+            story.shadow = [engines[decision.shadow[0]].name, engines[prefills + decision.shadow[1]].name]
         story.prefill_start = story.prefill_end = story.decode_start = -1
         left = [decision.handle]
         try:

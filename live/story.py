@@ -33,13 +33,13 @@ class Story:
     generated: int = -1
     prefill_again: int = 0
     faults: list[str] = field(default_factory=list)
+    shadow: list[str] | None = None
 
 
 def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[str, Any]:
     """A request's record: times in ps of the router's clock, −1 where it did not come so far or nobody could see."""
     request, decision = story.request, story.decision
     targets = router.targets
-    shadow = decision.shadow if decision else None
     kept: dict[str, Any] = {}
     if keep_prompt:
         kept["prompt_content"] = request.body.get("messages" if request.chat else "prompt")
@@ -70,7 +70,7 @@ def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[
         "policy": decision.policy if decision else None,
         "probability": decision.probability if decision else None,
         "fallback": decision.fallback_reason if decision else None,
-        "shadow": list(shadow) if shadow else None,
+        "shadow": story.shadow,
         "decision_s": decision.seconds if decision else None,
         **kept,
     }

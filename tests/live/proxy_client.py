@@ -149,7 +149,7 @@ async def routed(
         for k in range(int(count)):
             engines[f"{names[letter]}/{k}"] = await ScriptedEngine().__aenter__()
         count = ""
-    settings = ServiceOptions.model_validate({"policy": "round-robin", "watch": QUICK, "drain_s": 5.0} | options)
+    settings = ServiceOptions.model_validate({"policy": "round-robin", "watch": QUICK, "drain_s": 5.0, "decision_budget_s": 10.0} | options)
     service = Service(cluster_of(engines, **(cluster or {})), settings, path)
     try:
         await service.start(10.0)

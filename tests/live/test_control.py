@@ -176,6 +176,26 @@ def test_the_last_engine_of_a_pool_stays() -> None:
     run(test)
 
 
+def test_a_body_is_json_whatever_its_header_says() -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        form = KEY | {"content-type": "application/x-www-form-urlencoded"}
+        got = await ask("PUT", "/admin/policy", {"policy": "least-loaded"}, form)
+        assert got.status == 200 and got.json["policy"] == "least-loaded"
+
+    run(test)
+
+
+def test_health_knows_at_once_that_a_pool_fails() -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        for name in ("decode/0", "decode/1"):
+            await setup.engines[name].kill()
+        assert (await setup.ask(PLAIN)).status in (502, 503)
+        got = await ask("GET", "/health", headers={})
+        assert got.status == 503 and got.json["status"] == "down"
+
+    run(test, faults=1, watch={"silent_s": 60.0})
+
+
 def test_policies_are_switched_and_the_ledger_stays() -> None:
     async def test(setup: Setup, ask: Ask) -> None:
         setup.engines["decode/0"].acts = [hang]

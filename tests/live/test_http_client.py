@@ -280,6 +280,25 @@ def test_a_stream_that_nobody_reads_makes_the_engine_wait() -> None:
     asyncio.run(main())
 
 
+def test_a_large_body_that_has_come_before_somebody_wants_it_whole_comes_to_its_end() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (64 * 65_536))
+        for _ in range(64):
+            writer.write(bytes(65_536))
+            await writer.drain()
+        await reader.read()
+
+    async def main() -> None:
+        async with server(handler) as client:
+            response = await client.open("GET", "/")
+            while not response._connection._paused:
+                await asyncio.sleep(0.01)
+            assert len(await asyncio.wait_for(response.whole(), 30)) == 64 * 65_536
+
+    asyncio.run(main())
+
+
 def test_an_engine_that_is_not_there_is_unreachable() -> None:
     async def main() -> None:
         async with server(lambda *_: asyncio.sleep(0)) as client:

@@ -268,7 +268,9 @@ def test_retries_are_bounded(tmp_path: Path) -> None:
         for name in ("decode/0", "decode/1"):
             setup.engines[name].always = refuse(500, "broken")
         got = await setup.ask(STREAMED)
-        assert got.status == 502 and "decode/0: answered 500: broken" in got.json["error"]["message"]
+        assert got.status == 502 and got.json["error"]["message"] == (
+            "no engine could serve the request (answered 500: broken)"
+        )
         assert setup.legs["decode/0"] + setup.legs["decode/1"] == 3
         record = setup.records()[0]
         assert record["status"] == "rejected" and record["http_status"] == 502 and len(record["faults"]) == 3
@@ -701,7 +703,8 @@ def test_a_shadow_policy_decides_and_moves_nothing(tmp_path: Path) -> None:
         for _ in range(4):
             assert (await setup.ask(PLAIN)).status == 200
         records = setup.records()
-        assert all(len(record["shadow"]) == 2 for record in records)
+        assert all(record["shadow"][0] == "prefill/0" for record in records)
+        assert all(record["shadow"][1].startswith("decode/") for record in records)
         assert [record["decode"] for record in records] == ["decode/0", "decode/1"] * 2
         assert b"disaggroute_shadow_decisions_total" in setup.service.metrics.text()
 
