@@ -70,9 +70,12 @@ def started(python: Path, model: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def cluster(started: Cluster) -> Cluster:
-    dead = [engine for engine in started.engines if not engine.healthy()]
-    for engine in dead:
-        engine.kill()
-    start_all(dead, START_S)
-    return started
+def cluster(started: Cluster) -> Iterator[Cluster]:
+    for engine in started.engines:
+        engine.wait_ready(START_S)
+    yield started
+    # Not waited for: the next test may need none of them.
+    for engine in started.engines:
+        if not engine.healthy():
+            engine.kill()
+            engine.start()

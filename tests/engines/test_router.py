@@ -17,11 +17,12 @@ from disaggroute.live import record_log
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.engines.launcher import RealEngine
 from disaggroute.live.engines.tiny_model import tokens_of
+from disaggroute.live.http_client import HttpClient
 
 from ..live.emulated_router import RouterThread, router
 from ..live.engines.plain_qwen import continuation
 from .conftest import LEASE_S, START_S, Cluster
-from .two_leg_client import CHAT, LIMIT_S, Answer, Body, Client, first_token, new_prompt, run, until
+from .two_leg_client import CHAT, COMPLETIONS, LIMIT_S, Answer, Body, Client, first_token, new_prompt, run, until
 
 pytestmark = pytest.mark.engines
 
@@ -110,9 +111,9 @@ def test_requests_of_every_kind_are_answered_as_by_one_engine(
         text = "".join(chr(token - 3) for token in new_prompt(90))
         options = {"max_tokens": 20, "ignore_eos": True}
         kinds: list[tuple[Body, str]] = [
-            ({"prompt": new_prompt(100)}, "/v1/completions"),
-            ({"prompt": new_prompt(700)}, "/v1/completions"),
-            ({"prompt": text}, "/v1/completions"),
+            ({"prompt": new_prompt(100)}, COMPLETIONS),
+            ({"prompt": new_prompt(700)}, COMPLETIONS),
+            ({"prompt": text}, COMPLETIONS),
             ({"messages": [{"role": "user", "content": text[::-1]}]}, CHAT),
         ]
         for body, path in kinds:
@@ -245,17 +246,18 @@ def test_kv_that_was_left_too_long_is_prefilled_again_and_never_read(
 def test_parameters_without_the_name_of_the_request_reach_no_decode_engine(
     cluster: Cluster, served: RouterThread, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay = served.service.relay
-    whole_leg = relay._whole_leg
+    fetch = HttpClient.fetch
     stripped: list[str] = []
 
-    async def nameless(engine: Any, request: Any, *rest: Any) -> Any:
-        answer = await whole_leg(engine, request, *rest)
-        if not stripped:
-            stripped.append(answer["kv_transfer_params"].pop("remote_request_id"))
+    async def nameless(client: HttpClient, method: str, path: str, *rest: Any, **more: Any) -> Any:
+        answer = await fetch(client, method, path, *rest, **more)
+        if path == COMPLETIONS and not stripped:
+            body = json.loads(answer.body)
+            stripped.append(body["kv_transfer_params"].pop("remote_request_id"))
+            answer = answer._replace(body=json.dumps(body).encode())
         return answer
 
-    monkeypatch.setattr(relay, "_whole_leg", nameless)
+    monkeypatch.setattr(HttpClient, "fetch", nameless)
 
     async def test(client: Client) -> None:
         prompt = new_prompt(100)
