@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,23 @@ class RealCluster:
         return LiveCluster.load(fields | pools)
 
 
+@contextmanager
+def serving(engines: Cluster, folder: Path) -> Iterator[RouterThread]:
+    with router(RealCluster(engines), folder / "records.jsonl", watch=WATCH, policy="round-robin") as running:
+        yield running
+
+
 @pytest.fixture
 def served(cluster: Cluster, tmp_path: Path) -> Iterator[RouterThread]:
-    with router(RealCluster(cluster), tmp_path / "records.jsonl", watch=WATCH, policy="round-robin") as running:
+    """A router in front of all engines."""
+    with serving(cluster, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def served_pair(pair: Cluster, tmp_path: Path) -> Iterator[RouterThread]:
+    """A router in front of one prefill and one decode engine."""
+    with serving(pair, tmp_path) as running:
         yield running
 
 
@@ -310,16 +325,17 @@ def test_a_decode_engine_killed_during_decode_breaks_its_own_streams_and_no_othe
 
 
 def test_a_prefill_engine_killed_between_the_legs_gives_no_wrong_answer_and_the_router_serves_when_it_is_back(
-    cluster: Cluster, served: RouterThread, door: Door, monkeypatch: pytest.MonkeyPatch
+    pair: Cluster, served_pair: RouterThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay = served.service.relay
+    door = Door(served_pair.clients)
+    relay = served_pair.service.relay
     decode = relay._decode
     arrived: list[str] = []
 
     async def killed_first(request: Any, *rest: Any) -> None:
         arrived.append(request.id)
         if len(arrived) == 3:
-            cluster.prefill.kill()
+            pair.prefill.kill()
         await decode(request, *rest)
 
     monkeypatch.setattr(relay, "_decode", killed_first)
@@ -332,30 +348,31 @@ def test_a_prefill_engine_killed_between_the_legs_gives_no_wrong_answer_and_the_
         ]
         answers = await asyncio.gather(*(client.ask(door, body) for body in bodies))
         right = checked(answers, prompts, 8)
-        rows = records(served)
+        rows = records(served_pair)
         assert sorted(rows) == [f"{k}" for k in range(6)]
         assert sum(row["status"] == "finished" for row in rows.values()) == right < 6
         # Without a prefill engine it says so.
         refused = await client.ask(door, {"prompt": new_prompt(20), "max_tokens": 1})
         assert refused.status in (502, 503)
-        cluster.prefill.start()  # from the thread with which it ends
-        await asyncio.to_thread(cluster.prefill.wait_ready, START_S)
+        pair.prefill.start()  # from the thread with which it ends
+        await asyncio.to_thread(pair.prefill.wait_ready, START_S)
 
         async def back() -> bool:
-            return served.service.engine("prefill/0").health == "up"
+            return served_pair.service.engine("prefill/0").health == "up"
 
         await until(back, "the router sees that the engine is back")
         prompt = new_prompt(100)
         again = await client.ask(door, {"prompt": prompt, "max_tokens": 8, "ignore_eos": True})
         assert again.tokens == continuation(prompt, 8)
-        await settled(client, served, cluster.engines)
+        await settled(client, served_pair, pair.engines)
 
     run(test)
 
 
 def test_the_official_client_of_openai_is_served_streamed_and_not(
-    cluster: Cluster, served: RouterThread, door: Door
+    pair: Cluster, served_pair: RouterThread
 ) -> None:
+    door = Door(served_pair.clients)
     text = "".join(chr(token - 3) for token in new_prompt(90))
     extra = {"ignore_eos": True, "return_token_ids": True}
     with openai.OpenAI(base_url=f"{door.url}/v1", api_key="none", timeout=LIMIT_S, max_retries=0) as client:
@@ -375,8 +392,9 @@ def test_the_official_client_of_openai_is_served_streamed_and_not(
 
 
 def test_the_benchmark_of_vllm_runs_against_the_router(
-    python: Path, model: Path, served: RouterThread, door: Door, tmp_path: Path
+    python: Path, model: Path, served_pair: RouterThread, tmp_path: Path
 ) -> None:
+    door = Door(served_pair.clients)
     program = (
         "from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
         "from vllm.benchmarks.serve import add_cli_args, main\n"
@@ -391,6 +409,6 @@ def test_the_benchmark_of_vllm_runs_against_the_router(
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["completed"] == 16 and result.get("failed", 0) == 0
     assert result["total_output_tokens"] == 16 * 16
-    rows = records(served)
+    rows = records(served_pair)
     assert len(rows) >= 16 and {row["status"] for row in rows.values()} == {"finished"}
     assert sum(row["generated"] == 16 and row["streamed"] for row in rows.values()) >= 16
