@@ -350,7 +350,8 @@ def test_a_prefill_engine_killed_between_the_legs_gives_no_wrong_answer_and_the_
         right = checked(answers, prompts, 8)
         rows = records(served_pair)
         assert sorted(rows) == [f"{k}" for k in range(6)]
-        assert sum(row["status"] == "finished" for row in rows.values()) == right < 6
+        # Those whose decode leg finds the prefill engine dead are computed again by this decode engine.
+        assert len(arrived) >= 3 and sum(row["status"] == "finished" for row in rows.values()) == right
         # Without a prefill engine it says so.
         refused = await client.ask(door, {"prompt": new_prompt(20), "max_tokens": 1})
         assert refused.status in (502, 503)
