@@ -1,4 +1,8 @@
-"""One prefill and two decode engines for all tests, the ones that a test has killed started anew for the next."""
+"""One prefill and two decode engines for all tests.
+
+Those that a test has killed start again while the next tests run, and are waited for when a test needs them: `cluster`
+is all three, `pair` the prefill and the second decode engine. To start one takes most of a minute.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ START_S = 600.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """1P+2D; the second decode engine prefills itself what it cannot pull."""
+    """The engines of a test; of two decode engines the second prefills itself what it cannot pull."""
 
     prefill: RealEngine
-    decodes: tuple[RealEngine, RealEngine]
+    decodes: tuple[RealEngine, ...]
 
     @property
     def engines(self) -> list[RealEngine]:
@@ -70,9 +74,33 @@ def started(python: Path, model: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def cluster(started: Cluster) -> Cluster:
-    dead = [engine for engine in started.engines if not engine.healthy()]
-    for engine in dead:
-        engine.kill()
-    start_all(dead, START_S)
-    return started
+def cluster(started: Cluster) -> Iterator[Cluster]:
+    yield ready(started)
+    start_again(started)
+
+
+@pytest.fixture
+def pair(started: Cluster) -> Iterator[Cluster]:
+    yield ready(Cluster(started.prefill, started.decodes[1:]))
+    start_again(started)
+
+
+STARTING: set[RealEngine] = set()
+"""Engines that were started and not waited for yet."""
+
+
+def ready(cluster: Cluster) -> Cluster:
+    """Waits for engines."""
+    for engine in cluster.engines:
+        engine.wait_ready(START_S)
+        STARTING.discard(engine)
+    return cluster
+
+
+def start_again(cluster: Cluster) -> None:
+    """Starts the engines that have died, and does not wait for them."""
+    for engine in cluster.engines:
+        if engine not in STARTING and not engine.healthy():
+            engine.kill()
+            engine.start()
+            STARTING.add(engine)

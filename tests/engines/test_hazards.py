@@ -18,29 +18,6 @@ from .two_leg_client import Client, first_token, new_prompt, run, until
 pytestmark = pytest.mark.engines
 
 
-def test_a_decode_leg_after_the_lease_answers_200_with_wrong_tokens(cluster: Cluster) -> None:
-    async def test(client: Client) -> None:
-        prefill, decode = cluster.prefill, cluster.decodes[0]
-        late = await client.pulled_late(prefill)
-        prompt = new_prompt(320)
-        parameters = await client.prefill_leg(prefill, {"prompt": prompt})
-        await until(lambda: client.blocks_free(prefill), "the lease has ended")
-        # Other prompts fill every block: 5 times 63 of 128.
-        for _ in range(5):
-            await client.ask(prefill, {"prompt": new_prompt(2000), "max_tokens": 1})
-        body = {"prompt": prompt, "max_tokens": 8, "ignore_eos": True}
-        answer = await client.ask(decode, body | {"kv_transfer_params": parameters})
-        assert answer.status == 200 and answer.error is None and len(answer.tokens) == 8
-        assert answer.tokens != continuation(prompt, 8)
-
-        async def noticed() -> bool:
-            return await client.pulled_late(prefill) == late + 1
-
-        await until(noticed, "the prefill engine counts the late pull")
-
-    run(test)
-
-
 def test_a_decode_leg_without_the_name_of_its_request_hangs_and_kills_the_engine_when_the_client_goes(
     cluster: Cluster,
 ) -> None:
@@ -64,6 +41,29 @@ def test_a_decode_leg_without_the_name_of_its_request_hangs_and_kills_the_engine
 
         await until(dead, "the engine is dead")
         assert "KeyError: 'remote_request_id'" in decode.log.read_text()
+
+    run(test)
+
+
+def test_a_decode_leg_after_the_lease_answers_200_with_wrong_tokens(pair: Cluster) -> None:
+    async def test(client: Client) -> None:
+        prefill, decode = pair.prefill, pair.decodes[0]
+        late = await client.pulled_late(prefill)
+        prompt = new_prompt(320)
+        parameters = await client.prefill_leg(prefill, {"prompt": prompt})
+        await until(lambda: client.blocks_free(prefill), "the lease has ended")
+        # Other prompts fill every block: 5 times 63 of 128.
+        for _ in range(5):
+            await client.ask(prefill, {"prompt": new_prompt(2000), "max_tokens": 1})
+        body = {"prompt": prompt, "max_tokens": 8, "ignore_eos": True}
+        answer = await client.ask(decode, body | {"kv_transfer_params": parameters})
+        assert answer.status == 200 and answer.error is None and len(answer.tokens) == 8
+        assert answer.tokens != continuation(prompt, 8)
+
+        async def noticed() -> bool:
+            return await client.pulled_late(prefill) == late + 1
+
+        await until(noticed, "the prefill engine counts the late pull")
 
     run(test)
 
@@ -102,11 +102,11 @@ def test_a_decode_engine_that_dies_breaks_its_streams_off_and_leaves_blocks_to_t
         expired = await client.expired(cluster.prefill)
         streamed = {"prompt": new_prompt(100), "max_tokens": 1900, "ignore_eos": True}
         waiting = {"prompt": new_prompt(200), "max_tokens": 6, "ignore_eos": True}
+        await client.prefill_leg(cluster.prefill, waiting)
         parameters = await client.prefill_leg(cluster.prefill, streamed)
         ended = False
         with contextlib.suppress(aiohttp.ClientError):
             async with first_token(client, victim, streamed | {"kv_transfer_params": parameters}) as stream:
-                await client.prefill_leg(cluster.prefill, waiting)
                 # Its first process alone: the others go with it.
                 assert len(group(victim.pid)) >= 3
                 os.kill(victim.pid, signal.SIGKILL)
