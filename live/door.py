@@ -104,6 +104,8 @@ class Door(asyncio.Protocol):
             if self._size > MAX_HEAD and len(self._start) > 1:
                 self._close()
                 return
+        else:
+            self._idle_since = self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -129,7 +131,7 @@ class Door(asyncio.Protocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._task is not None and not self.ended:
-            self._task.cancel()
+            self._loop.call_soon(self._task.cancel)  # A task that has not begun would never see it, nor count down.
         elif self._task is None and self._entered:
             self._leave()
 
@@ -172,6 +174,7 @@ class Door(asyncio.Protocol):
         service = self._proxy.service
         service.enter()
         self._entered = True
+        self._idle_since = self._loop.time()
         self._start, self._size = [], 0
         name = headers.get(b"x-request-id", b"")[:200].decode("latin-1")
         self.name(name if name.isprintable() else "")
@@ -242,9 +245,9 @@ class Door(asyncio.Protocol):
             self._transport.close()
 
     def _idle(self) -> None:
-        """Closes the connection if it has been idle for too long, or looks again later."""
+        """Closes the connection if it has brought nothing for too long, or looks again later."""
         since = self._loop.time() - self._idle_since
-        idle = not self._entered and self._task is None
+        idle = self._task is None  # Nothing is asked, or the rest of a request is still to come.
         if idle and since >= self._keep_s:
             self._close()
         else:

@@ -86,7 +86,7 @@ class HttpClient:
             path: with a leading slash.
             body: bytes.
             headers: further lines, each ended by CR LF.
-            timeout: s from now to the end of the answer; None: no limit.
+            timeout: s from when it is sent to the end of the answer, and at most for the connection; None: no limit.
 
         Raises:
             Unreachable: no connection, or none to the end of the answer; the limit has passed.
@@ -106,7 +106,7 @@ class HttpClient:
             path: with a leading slash.
             body: bytes.
             headers: further lines, each ended by CR LF.
-            timeout: s from now to the end of the answer; None: no limit.
+            timeout: s from when it is sent to the end of the answer, and at most for the connection; None: no limit.
 
         Raises:
             Unreachable: as for `fetch`.

@@ -160,6 +160,8 @@ class Relay:
         self._write, self._observe, self._on_change = write, observe, on_change
         self._keep_prompts = keep_prompts
         self._freeing: set[asyncio.Task[None]] = set()
+        self.closing = False
+        """Whether nothing is tried again, or begun: the router ends."""
 
     async def run(self, request: Request, reply: Reply) -> None:
         """Leads a request to its end; cancelled when the client goes.
@@ -179,7 +181,8 @@ class Relay:
             story.status, story.error, story.http_status = "rejected", str(error), error.status
             await reply.whole(error.status, error.body)
         except BaseException as error:
-            story.status, story.error = "failed", story.error or f"{type(error).__name__}: {error}"
+            story.status, story.error = "failed", story.error or described(error)
+            story.http_status = story.http_status or 500
             raise
         finally:
             self._end(story)
@@ -193,6 +196,10 @@ class Relay:
         """Records a request whose client left before anything was decided."""
         self._end(Story(request, status="cancelled", error="the client went away"))
 
+    def failed(self, request: Request, error: Exception) -> None:
+        """Records a request that the router itself failed before anything was decided."""
+        self._end(Story(request, http_status=500, error=described(error)))
+
     async def close(self) -> None:
         """Ends what was still to be freed."""
         for task in list(self._freeing):
@@ -203,6 +210,8 @@ class Relay:
         avoided: set[Engine] = set()
         said: list[str] = []
         while True:
+            if self.closing:
+                raise Refused("the router is shutting down", status=503, kind="service_unavailable", retry_after_s=5)
             story.attempts += 1
             try:
                 await self._attempt(request, story, reply, avoided)
@@ -215,7 +224,8 @@ class Relay:
                 if story.http_status:  # The answer has begun.
                     if story.error is None:
                         story.error = story.faults[-1]
-                        reply.put(error_event(f"the answer broke off: {fault.public}"), True)
+                        why = "the router is shutting down" if self.closing else fault.public
+                        reply.put(error_event(f"the answer broke off: {why}"), True)
                     await reply.end()
                     return
                 if story.attempts > self.limits.retries:
@@ -392,6 +402,11 @@ class Relay:
         story.end = self.clock.now()
         self._observe(story)
         self._write(record(story, self.router, self._keep_prompts))
+
+
+def described(error: BaseException) -> str:
+    """An error that nobody expected, for a record."""
+    return f"{type(error).__name__}: {error}"
 
 
 def error_event(message: str) -> bytes:

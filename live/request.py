@@ -38,6 +38,9 @@ MAX_TOKENS = 1 << 30
 DEFAULT_TOKENS = 16
 """Output tokens of a completion that does not say, by the API."""
 
+BRACKETS = 200
+"""A body with no more of them is nested no deeper; JSON can be read deeper than it can be written again."""
+
 LONGEST_ID = 200
 """Characters."""
 
@@ -142,7 +145,7 @@ def parse(path: str, body: bytes, headers: Mapping[bytes, bytes], model: str, ar
     if limit is None:
         default = DEFAULT_TOKENS if path != CHAT and "max_tokens" not in fields else None
         limit = _whole(fields, "max_tokens") or default
-    return Request(
+    request = Request(
         id=_name(headers) or f"{_prefix}-{next(_count)}",
         path=path,
         body=fields,
@@ -154,6 +157,12 @@ def parse(path: str, body: bytes, headers: Mapping[bytes, bytes], model: str, ar
         limit=limit,
         arrival=arrival,
     )
+    if body.count(b"[") + body.count(b"{") > BRACKETS:
+        try:
+            orjson.dumps(fields)
+        except TypeError:
+            raise Refused("the body is nested too deeply") from None
+    return request
 
 
 def _check_supported(fields: Body) -> None:

@@ -28,6 +28,9 @@ from .tokenizer import Tokenizer, make
 
 log = logging.getLogger(__name__)
 
+CUT_OFF_S = 2.0
+"""Time for requests that are cut off to tell their clients and to be recorded."""
+
 
 class ServiceOptions(BaseModel):
     """How a router behaves.
@@ -97,10 +100,12 @@ class Service:
         self.records = RecordLog(None, {})
         self.router = self._router()  # Refuses what could not run, before anything is started.
         self.relay: Relay
-        self.watch = EngineWatch(cluster, self.clock, options.watch, self._polled, self._changed)
+        self.watch = EngineWatch(cluster, self.clock, options.watch, self._polled, self._seen)
         self._flusher: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._changing = asyncio.Lock()
+        """Held while engines are added or removed, one at a time."""
 
     def _router(self) -> LiveRouter:
         """A router of its engines, with nothing in flight."""
@@ -212,11 +217,17 @@ class Service:
         ended = self.in_flight == 0
         if not ended:
             log.warning("%d requests in flight are cut off", self.in_flight)
-        if hasattr(self, "relay"):
-            await self.relay.close()
         await self.watch.close()
+        if hasattr(self, "relay"):
+            self.relay.closing = True
+            await self.relay.close()
         for engine in self.engines:
             await engine.client.close()
+        if not ended:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CUT_OFF_S):
+                    await self._idle.wait()
         if self._flusher is not None:
             self._flusher.cancel()
             with suppress(asyncio.CancelledError):
@@ -276,19 +287,24 @@ class Service:
         if times:
             self.router.state.poll_time(min(times))
 
+    def _seen(self, engine: Engine) -> None:
+        """The watch has ejected an engine, or has let it return, perhaps as one of another size.
+
+        Raises:
+            ValueError: its size does not fit its profile.
+        """
+        if engine.health == "up" and engine in self.engines:
+            believed = self.router.state.cluster.instances[self._index(engine)]
+            now = engine.spec(self.cluster)
+            if (now.num_blocks, now.max_model_len) != (believed.num_blocks, believed.max_model_len):
+                self._resize(self.engines)
+        self._changed(engine)
+
     def _changed(self, engine: Engine) -> None:
         """The router may or may not assign to an engine from now on."""
         if engine in self.engines:
-            self._measure(engine)
             now = asyncio.get_running_loop().time()
             self.router.state.set_open(self._index(engine), engine.may_send(now))
-
-    def _measure(self, engine: Engine) -> None:
-        """An engine that has returned may have another KV cache: the ledger goes on with its size."""
-        spec = self.router.state.cluster.instances[self._index(engine)]
-        if engine.health == "up" and engine.blocks != spec.num_blocks:
-            cluster = self._simulated()
-            self.router.resize(cluster, from_cluster(cluster), {k: k for k in range(len(self.engines))})
 
     def engine(self, name: str) -> Engine:
         """The engine of a name.
@@ -307,6 +323,10 @@ class Service:
             Unreachable: it does not answer.
             ValueError: an unknown profile, or a policy that does not fit the larger pools.
         """
+        async with self._changing:
+            return await self._add(role, entry)
+
+    async def _add(self, role: Role, entry: EngineEntry) -> Engine:
         pool = [engine for engine in self.engines if engine.role == role]
         free = (f"{role}/{k}" for k in range(len(self.engines) + 1) if not self._taken(f"{role}/{k}"))
         name = entry.name or next(free)
@@ -323,8 +343,6 @@ class Service:
         size = self.engines[0].block_size
         if engine.block_size != size:
             raise Unfit(f"{name} has KV blocks of {engine.block_size} tokens; the others have {size}")
-        if self._taken(name):  # meanwhile
-            raise Conflict(f"name is {name}, which is taken")
         at = self._index(pool[-1]) + 1
         self._resize([*self.engines[:at], engine, *self.engines[at:]])
         engine.health, engine.reason = "up", ""
@@ -348,18 +366,21 @@ class Service:
             force: legs that are in flight there fail, and are tried elsewhere where nothing of them is out.
 
         Raises:
-            Conflict: it is the last of its pool, or has legs in flight.
+            Conflict: it is the last of its pool, has legs in flight, or is removed already.
+            ValueError: a policy that does not fit the smaller pools; the engine stays.
         """
-        pool = [each for each in self.engines if each.role == engine.role]
-        if len(pool) == 1:
-            raise Conflict(f"{engine.name} is the last {engine.role} engine; a pool has at least one")
-        if engine.legs and not force:
-            raise Conflict(f"{engine.name} has {engine.legs} legs in flight; drain it first, or use force")
-        await self.watch.forget(engine)
-        engine.health, engine.reason = "ejected", "removed"
-        self._changed(engine)
-        await engine.client.close()
-        self._resize([each for each in self.engines if each is not engine])
+        async with self._changing:
+            if engine not in self.engines:
+                raise Conflict(f"{engine.name} is removed already")
+            pool = [each for each in self.engines if each.role == engine.role]
+            if len(pool) == 1:
+                raise Conflict(f"{engine.name} is the last {engine.role} engine; a pool has at least one")
+            if engine.legs and not force:
+                raise Conflict(f"{engine.name} has {engine.legs} legs in flight; drain it first, or use force")
+            self._resize([each for each in self.engines if each is not engine])
+            engine.health, engine.reason = "ejected", "removed"
+            await self.watch.forget(engine)
+            await engine.client.close()
 
     def _resize(self, engines: list[Engine]) -> None:
         """Gives the router other instances; requests in flight stay."""

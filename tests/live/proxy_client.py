@@ -19,6 +19,8 @@ from .scripted_engine import MODEL, ScriptedEngine
 
 QUICK = {"poll_interval_s": 0.01, "silent_s": 0.5, "stalled_s": 30.0, "return_polls": 1}
 
+USUAL = {"policy": "round-robin", "watch": QUICK, "drain_s": 5.0, "decision_budget_s": 10.0}
+
 
 @dataclass
 class Answer:
@@ -149,7 +151,7 @@ async def routed(
         for k in range(int(count)):
             engines[f"{names[letter]}/{k}"] = await ScriptedEngine().__aenter__()
         count = ""
-    settings = ServiceOptions.model_validate({"policy": "round-robin", "watch": QUICK, "drain_s": 5.0, "decision_budget_s": 10.0} | options)
+    settings = ServiceOptions.model_validate(USUAL | options)
     service = Service(cluster_of(engines, **(cluster or {})), settings, path)
     try:
         await service.start(10.0)

@@ -168,6 +168,55 @@ def test_what_does_not_fit_is_not_added() -> None:
     run(test)
 
 
+def test_of_two_changes_at_once_the_second_sees_the_first() -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        answers = await asyncio.gather(*(ask("DELETE", f"/admin/engines/decode/{k}") for k in range(2)))
+        assert sorted(got.status for got in answers) == [204, 409]
+        assert [engine.health for engine in setup.service.engines] == ["up", "up"]
+        async with ScriptedEngine() as other:
+            new = {"role": "decode", "engine": {"url": other.url}}
+            answers = await asyncio.gather(*(ask("POST", "/admin/engines", new) for _ in range(2)))
+            assert sorted(got.status for got in answers) == [201, 409]
+            assert len(setup.service.engines) == 3
+            answers = await asyncio.gather(*(ask("DELETE", "/admin/engines/prefill/1") for _ in range(2)))
+            assert [got.status for got in answers] == [404, 404]
+
+    run(test)
+
+
+def test_an_engine_that_a_policy_cannot_do_without_stays_and_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        def refuse(*_: Any) -> None:
+            raise ValueError("the policy is for two decode engines")
+
+        monkeypatch.setattr(setup.service.router, "resize", refuse)
+        got = await ask("DELETE", "/admin/engines/decode/0")
+        assert got.status == 400 and "two decode engines" in got.json["error"]["message"]
+        engine, polls = setup.service.engine("decode/0"), setup.engines["decode/0"].polls
+        await until(lambda: setup.engines["decode/0"].polls > polls + 2)
+        assert engine.health == "up" and setup.service.router.state.is_open(1)
+
+    run(test)
+
+
+def test_an_engine_that_returns_with_another_size_is_believed() -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        engine, scripted = setup.service.engine("decode/0"), setup.engines["decode/0"]
+        state = setup.service.router.state
+        for blocks in (101, 51):
+            await scripted.kill()
+            await until(lambda: engine.health == "ejected")
+            scripted.metrics = scripted.metrics.replace(b'num_gpu_blocks="101"', b'num_gpu_blocks="%d"' % blocks)
+            await scripted.listen(scripted.port)
+            await until(lambda: engine.health == "up")
+            known = setup.service.router.state
+            assert known.cluster.instances[1].num_blocks == blocks - 1
+            assert (known is state) == (blocks == 101)
+        assert (await setup.ask(PLAIN)).status == 200
+
+    run(test)
+
+
 def test_the_last_engine_of_a_pool_stays() -> None:
     async def test(setup: Setup, ask: Ask) -> None:
         got = await ask("DELETE", "/admin/engines/prefill/0?force=true")

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from uvicorn.server import ServerState
 
 from disaggroute.live import server
+from disaggroute.live.door import Door
 
 from .proxy_client import Setup, routed, until
 from .scripted_engine import STREAM, Reader, ScriptedEngine, Writer, chunk, event, hang, piece, stream
@@ -363,6 +366,29 @@ def test_a_connection_without_requests_is_closed_after_a_while() -> None:
         assert await client.closed() and await silent.closed()
 
     run(test, keep_s=0.1)
+
+
+def test_a_client_that_never_sends_the_rest_of_its_body_is_sent_away() -> None:
+    async def test(setup: Setup, connect: Any) -> None:
+        client = await connect()
+        client.say(request(PLAIN)[:-3])
+        assert await client.closed()
+        await until(lambda: setup.service.in_flight == 0)
+
+    run(test, keep_s=0.1)
+
+
+def test_a_client_that_leaves_before_its_request_is_looked_at_is_recorded(tmp_path: Path) -> None:
+    async def test(setup: Setup, connect: Any) -> None:
+        door = Door(server._config(setup.proxy), ServerState(), {})
+        door.connection_made(Mock(spec=asyncio.Transport))
+        door.data_received(request(PLAIN))
+        assert setup.service.in_flight == 1
+        door.connection_lost(None)
+        await until(lambda: setup.service.in_flight == 0)
+        assert [record["status"] for record in setup.records()] == ["cancelled"]
+
+    run(test, path=tmp_path / "records.jsonl")
 
 
 def test_a_shutdown_closes_idle_connections_at_once_and_others_after_their_answer() -> None:

@@ -577,6 +577,7 @@ def test_another_model_is_not_found() -> None:
         ({"prompt": [1] * 997, "max_tokens": 4}, 400, "context limit is 1000 tokens"),
         ({"prompt": [1] * 1_001}, 400, "context limit is 1000 tokens"),
         ({"prompt": "a " * 998, "max_tokens": 4}, 400, "context limit is 1000 tokens"),
+        (b'{"prompt": [1], "metadata": {"a": ' + b"[" * 300 + b"]" * 300 + b"}}", 400, "the body is nested too deeply"),
         ({"prompt": "a" * 5_000}, 413, "larger than 4096 bytes"),
     ],
 )
@@ -646,7 +647,40 @@ def test_a_shutdown_lets_requests_in_flight_end_and_refuses_others() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("body", [PLAIN, STREAMED])
+@pytest.mark.parametrize("leg", ["prefill/0", "decode/0"])
+def test_a_request_that_a_shutdown_cuts_off_is_told_and_recorded(
+    body: dict[str, Any], leg: str, tmp_path: Path
+) -> None:
+    async def test(setup: Setup) -> None:
+        setup.engines[leg].always = hang
+        call = setup.call(body)
+        await until(lambda: setup.legs[leg] == 1)
+        assert await setup.service.close() is False
+        await asyncio.wait_for(call.task, 10)
+        assert call.answer.status == 503 and "shutting down" in call.answer.json["error"]["message"]
+        assert [(row["http_status"], row["attempts"]) for row in setup.records()] == [(503, 1)]
+        assert setup.service.router.state.in_flight == 0
+
+    run(test, path=tmp_path / "records.jsonl", drain_s=0.1)
+
+
 # --- classes, hints, records
+
+
+def test_a_request_that_the_router_itself_fails_is_recorded(tmp_path: Path) -> None:
+    class Broken:
+        async def count(self, request: Any) -> int:
+            raise RuntimeError("a bug")
+
+    async def test(setup: Setup) -> None:
+        setup.service.tokenizer = Broken()
+        got = await setup.ask({"prompt": "a text", "max_tokens": 4})
+        assert got.status == 500 and "its log says more" in got.json["error"]["message"]
+        record = setup.records()[0]
+        assert (record["status"], record["http_status"], record["error"]) == ("failed", 500, "RuntimeError: a bug")
+
+    run(test, path=tmp_path / "records.jsonl")
 
 
 def test_class_and_length_come_by_header_or_metadata(tmp_path: Path) -> None:
