@@ -268,6 +268,9 @@ class Proxy:
         except asyncio.CancelledError:
             service.relay.cancelled(request)
             raise
+        except Exception as error:
+            service.relay.failed(request, error)
+            raise
         await service.relay.run(request, reply)
 
 

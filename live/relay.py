@@ -21,7 +21,7 @@ from ..envs.cluster_config import STRICT
 from .clock import Clock
 from .engine import Engine
 from .http_client import JSON, Response, Unreachable
-from .request import Refused, Request, Status
+from .request import MAX_TOKENS, Refused, Request, Status
 from .router import Decision, LiveRouter, NoInstance
 from .sse import EventStream, error_text
 from .two_legs import LEASE_SHARE, PARAMETERS, BadHandover, counted, decode_leg, handover, prefill_leg
@@ -239,6 +239,10 @@ class Relay:
         story = Story(request, status="rejected", http_status=error.status, error=str(error))
         self._end(story)
 
+    def failed(self, request: Request, error: Exception) -> None:
+        """Records a request that failed inside the router before anything was decided."""
+        self._end(Story(request, error=f"{type(error).__name__}: {error}"))
+
     def cancelled(self, request: Request) -> None:
         """Records a request whose client left before anything was decided."""
         self._end(Story(request, status="cancelled", error="the client went away"))
@@ -322,9 +326,13 @@ class Relay:
             parameters = handover(answer, engine.version)
         except BadHandover as error:
             raise self._fault(engine, str(error)) from None
+        try:
+            leg = orjson.dumps(decode_leg(request.body, parameters))
+        except TypeError:  # Nested deeper than can be written.
+            raise self._fault(engine, f"{PARAMETERS} cannot be passed on") from None
         self._well(engine)
         self.router.state.prefill_done(decision.handle)
-        return orjson.dumps(decode_leg(request.body, parameters))
+        return leg
 
     async def _whole_leg(self, engine: Engine, request: Request, body: bytes, timeout: float) -> Any:
         """A leg whose answer is read whole; its JSON."""
@@ -372,10 +380,10 @@ class Relay:
                 if response is None:
                     self._free(request, body, engine)
                 raise self._fault(engine, str(error)) from None
-            left.clear()
             if self.router.state.cluster.aggregated and not request.stream:
                 self.router.state.first_token(decision.handle)  # which ends its prefill
             self.router.state.finished(decision.handle, max(story.generated, 0))
+            left.clear()
             self._well(engine)
         except BaseException as error:
             if response is not None:
@@ -391,6 +399,8 @@ class Relay:
         body = await response.whole()
         engine.progress = asyncio.get_running_loop().time()
         self._check(engine, response.status, body)
+        if not _is_object(body):
+            raise self._fault(engine, "the answer is not a JSON object")
         story.last_token = self.clock.now()
         story.generated = _completion_tokens(body)
         story.http_status = 200
@@ -411,7 +421,8 @@ class Relay:
                 raise
         finally:
             reply.freed = None
-        story.generated = (events.usage or {}).get("completion_tokens", events.pieces)
+        counted = (events.usage or {}).get("completion_tokens")
+        story.generated = counted if type(counted) is int and 0 <= counted <= MAX_TOKENS else events.pieces
         if events.error is not None:
             raise self._fault(engine, events.error)
         if not stream.whole:
@@ -527,7 +538,15 @@ def _completion_tokens(body: bytes) -> int:
     end = 0
     while digits[end : end + 1].isdigit():
         end += 1
-    return int(digits[:end]) if end else -1
+    count = int(digits[:end]) if end else -1
+    return count if count <= MAX_TOKENS else -1
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(body), dict)
+    except ValueError:
+        return False
 
 
 def _without_parameters(body: bytes) -> bytes:
