@@ -65,6 +65,7 @@ class Door(asyncio.Protocol):
         self._held = self._lost = self._closing = False
         self._idle_since = self._loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._entered = False
         self._task: asyncio.Task[None] | None = None
         self._await_request()
@@ -130,6 +131,8 @@ class Door(asyncio.Protocol):
         self._open.discard(self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._task is not None and not self.ended:
             self._loop.call_soon(self._task.cancel)  # A task that has not begun would never see it, nor count down.
         elif self._task is None and self._entered:
@@ -138,12 +141,27 @@ class Door(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Of asyncio: the client is slow."""
         self._held = True
+        self._watch_reading(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Of asyncio."""
         self._held = False
+        if self._reading is not None:
+            self._reading.cancel()
         if self.freed is not None:
             self.freed()
+
+    def _watch_reading(self, before: int) -> None:
+        """Cuts off a client that takes nothing of its answer for too long: its request would be in flight for ever."""
+        self._reading = self._loop.call_later(self._keep_s, self._read_some, before)
+
+    def _read_some(self, before: int) -> None:
+        left = self._transport.get_write_buffer_size()
+        if self._held and not self._lost:
+            if left >= before:
+                self._transport.abort()
+            else:
+                self._watch_reading(left)
 
     # --- of httptools ---------------------------------------------------------------------------------
 
@@ -192,6 +210,7 @@ class Door(asyncio.Protocol):
             return
         self._parts.append(data)
         self._size += len(data)
+        self._idle_since = self._loop.time()
         most = self._proxy.service.options.max_body_bytes
         if self._size > most:
             self._parts.clear()
@@ -247,9 +266,12 @@ class Door(asyncio.Protocol):
     def _idle(self) -> None:
         """Closes the connection if it has brought nothing for too long, or looks again later."""
         since = self._loop.time() - self._idle_since
-        idle = self._task is None  # Nothing is asked, or the rest of a request is still to come.
-        if idle and since >= self._keep_s:
+        idle = self._task is None
+        if idle and since >= self._keep_s and not self._entered:
             self._close()
+        elif idle and since >= self._keep_s:
+            self._refused, self._keep = Refused(f"no more of the body came for {self._keep_s:g} s", status=408), False
+            self._begin()
         else:
             left = self._keep_s - since if idle else self._keep_s
             self._idle_timer = self._loop.call_later(max(left, 0.05), self._idle)

@@ -70,6 +70,7 @@ class HttpClient:
         self._connect_s, self._idle_s, self._max_idle = connect_s, idle_s, max_idle
         self._idle: deque[tuple[float, _Connection]] = deque()
         self._open: set[_Connection] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
@@ -182,8 +183,18 @@ class HttpClient:
         now = asyncio.get_running_loop().time()
         idle = self._idle
         idle.append((now, connection))
-        while len(idle) > self._max_idle or (idle and now - idle[0][0] >= self._idle_s):
+        while len(idle) > self._max_idle:
             idle.popleft()[1].abort()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Closes what has been idle for too long, also where nobody asks this engine for anything any more."""
+        loop, idle = asyncio.get_running_loop(), self._idle
+        while idle and loop.time() - idle[0][0] >= self._idle_s:
+            idle.popleft()[1].abort()
+        left = idle[0][0] + self._idle_s - loop.time() if idle else 0.0
+        self._timer = loop.call_later(max(left, 0.01), self._close_idle) if idle else None
 
 
 class Response:

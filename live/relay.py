@@ -20,7 +20,7 @@ from .clock import Clock
 from .engine import Engine
 from .http_client import JSON, Response, Unreachable
 from .leg import BUSY, ClientFault, EngineFault, Leg
-from .request import Refused, Request
+from .request import MAX_TOKENS, Refused, Request
 from .router import Decision, LiveRouter, NoInstance
 from .sse import EventStream
 from .story import Story, record
@@ -175,7 +175,8 @@ class Relay:
             story.status, story.error = "cancelled", "the client went away"
             raise
         except Refused as error:
-            story.status, story.error, story.http_status = "rejected", str(error), error.status
+            story.status = "failed" if story.faults else "rejected"  # Somebody tried, or nobody did.
+            story.error, story.http_status = story.error or str(error), error.status
             raise
         except ClientFault as error:
             story.status, story.error, story.http_status = "rejected", str(error), error.status
@@ -291,14 +292,18 @@ class Relay:
                 story.prefill_end = self.clock.now()
                 engine.progress = asyncio.get_running_loop().time()
                 leg.check(answer.status, answer.body)
-                parameters = handover(orjson.loads(answer.body), engine.version)
+                decode_body = orjson.dumps(
+                    decode_leg(request.body, handover(orjson.loads(answer.body), engine.version))
+                )
             except (Unreachable, BadHandover) as error:
                 raise leg.fault(str(error)) from None
             except ValueError:
                 raise leg.fault("the answer is not JSON") from None
+            except TypeError:  # Nested deeper than can be written.
+                raise leg.fault(f"{PARAMETERS} cannot be passed on") from None
             leg.well()
         self.router.state.prefill_done(decision.handle)
-        return orjson.dumps(decode_leg(request.body, parameters))
+        return decode_body
 
     async def _decode(
         self,
@@ -329,10 +334,10 @@ class Relay:
                 await self._answer(request, story, reply, leg, response)
             else:
                 await self._stream(request, story, reply, leg, decision, response)
-            left.clear()
             if self.router.state.cluster.aggregated and not request.stream:
                 self.router.state.first_token(decision.handle)  # which ends its prefill
             self.router.state.finished(decision.handle, max(story.generated, 0))
+            left.clear()
             leg.well()
         except Unreachable as error:
             if response is None or (request.stream and story.first_token < 0):  # Perhaps before it pulled the KV.
@@ -347,6 +352,8 @@ class Relay:
         body = await response.whole()
         leg.engine.progress = asyncio.get_running_loop().time()
         leg.check(response.status, body)
+        if not _is_object(body):
+            raise leg.fault("the answer is not a JSON object")
         story.last_token = self.clock.now()
         story.generated = _completion_tokens(body)
         story.http_status = 200
@@ -367,7 +374,8 @@ class Relay:
                 raise
         finally:
             reply.freed = None
-        story.generated = (events.usage or {}).get("completion_tokens", events.pieces)
+        told = (events.usage or {}).get("completion_tokens")
+        story.generated = told if type(told) is int and 0 <= told <= MAX_TOKENS else events.pieces
         if events.error is not None:
             raise leg.fault(events.error)
         if not stream.whole:
@@ -422,7 +430,15 @@ def _completion_tokens(body: bytes) -> int:
     end = 0
     while digits[end : end + 1].isdigit():
         end += 1
-    return int(digits[:end]) if end else -1
+    count = int(digits[:end]) if end else -1
+    return count if count <= MAX_TOKENS else -1
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(body), dict)
+    except ValueError:
+        return False
 
 
 def _without_parameters(body: bytes) -> bytes:

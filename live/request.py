@@ -38,8 +38,8 @@ MAX_TOKENS = 1 << 30
 DEFAULT_TOKENS = 16
 """Output tokens of a completion that does not say, by the API."""
 
-BRACKETS = 200
-"""A body with no more of them is nested no deeper; JSON can be read deeper than it can be written again."""
+DEEPEST = 254
+"""Lists and objects in one another that a body may have: as many as orjson writes; it reads more."""
 
 LONGEST_ID = 200
 """Characters."""
@@ -157,12 +157,18 @@ def parse(path: str, body: bytes, headers: Mapping[bytes, bytes], model: str, ar
         limit=limit,
         arrival=arrival,
     )
-    if body.count(b"[") + body.count(b"{") > BRACKETS:
-        try:
-            orjson.dumps(fields)
-        except TypeError:
-            raise Refused("the body is nested too deeply") from None
+    if body.count(b"[") + body.count(b"{") > DEEPEST:
+        _check_depth(fields)
     return request
+
+
+def _check_depth(fields: Body) -> None:
+    """Refuses what can be read, but not be written again for an engine."""
+    try:
+        orjson.dumps(fields)
+    except TypeError:
+        text = f"the body is nested too deeply; at most {DEEPEST} lists and objects may lie in one another"
+        raise Refused(text) from None
 
 
 def _check_supported(fields: Body) -> None:

@@ -56,7 +56,7 @@ class ServiceOptions(BaseModel):
     policy: str = "marginal-cost"
     shadow: str | None = None
     predictor: str = "bucket"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=1 << 63)
     decision_budget_s: float = Field(0.005, gt=0, le=60)
     faults: int = Field(3, ge=1, le=1_000_000)
     pause_s: float = Field(5.0, gt=0, le=3_600)

@@ -80,7 +80,7 @@ class EventStream:
             return True
         try:
             said = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return True  # A comment, or something of the engine's own: not ours to judge.
         if not isinstance(said, dict):
             return True

@@ -146,6 +146,7 @@ ENGINE = "http://127.0.0.1:1"
         (["nowhere"], "unknown live 'nowhere'"),
         (["--emulate", "1P1D", "--policy", "marginal-cots"], "unknown policy 'marginal-cots'; nearest: marginal-cost"),
         (["--emulate", "1P1D", "--predictor", "x"], "unknown learning predictor 'x'"),
+        (["--emulate", "1P1D", "--seed", str(1 << 63)], "seed is 9223372036854775808; it must be less than"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:

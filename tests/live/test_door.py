@@ -368,16 +368,6 @@ def test_a_connection_without_requests_is_closed_after_a_while() -> None:
     run(test, keep_s=0.1)
 
 
-def test_a_client_that_never_sends_the_rest_of_its_body_is_sent_away() -> None:
-    async def test(setup: Setup, connect: Any) -> None:
-        client = await connect()
-        client.say(request(PLAIN)[:-3])
-        assert await client.closed()
-        await until(lambda: setup.service.in_flight == 0)
-
-    run(test, keep_s=0.1)
-
-
 def test_a_client_that_leaves_before_its_request_is_looked_at_is_recorded(tmp_path: Path) -> None:
     async def test(setup: Setup, connect: Any) -> None:
         door = Door(server._config(setup.proxy), ServerState(), {})
@@ -420,3 +410,28 @@ def test_a_shutdown_closes_idle_connections_at_once_and_others_after_their_answe
             each.writer.close()
 
     run(test)
+
+
+def test_a_body_that_does_not_come_is_given_up_after_a_while() -> None:
+    async def test(setup: Setup, connect: Any) -> None:
+        client = await connect()
+        client.say(request(PLAIN)[:-3])
+        status, headers, body = await client.answer()
+        assert status == 408 and headers["connection"] == "close"
+        assert json.loads(body)["error"]["message"] == "no more of the body came for 0.2 s"
+        assert await client.closed() and setup.service.in_flight == 0
+
+    run(test, keep_s=0.2)
+
+
+def test_a_client_that_reads_nothing_for_a_while_is_cut_off(tmp_path: Path) -> None:
+    async def test(setup: Setup, connect: Any) -> None:
+        engine = setup.engines["decode/0"]
+        engine.acts = [stream(*[piece("x" * 1_000_000)] * 40)]
+        client = await connect()
+        client.ask(STREAMED)
+        await until(lambda: engine.legs)
+        await until(lambda: setup.service.in_flight == 0)
+        assert [record["status"] for record in setup.records()] == ["cancelled"]
+
+    run(test, keep_s=0.3, path=tmp_path / "records.jsonl")

@@ -343,3 +343,23 @@ def test_a_request_that_is_given_up_here_on_a_kept_connection_is_not_sent_again(
 
     asyncio.run(main())
     assert seen == [b"/1", b"/2"]
+
+
+def test_a_connection_that_nobody_uses_any_more_is_closed_by_itself() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+
+    async def main() -> None:
+        async with server(handler) as usual:
+            client = HttpClient(usual.url, idle_s=0.05)
+            await client.fetch("GET", "/")
+            assert client.connections == 1
+            for _ in range(500):
+                if not client.connections:
+                    break
+                await asyncio.sleep(0.01)
+            assert client.connections == 0
+
+    asyncio.run(main())

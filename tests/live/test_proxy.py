@@ -273,7 +273,7 @@ def test_retries_are_bounded(tmp_path: Path) -> None:
         )
         assert setup.legs["decode/0"] + setup.legs["decode/1"] == 3
         record = setup.records()[0]
-        assert record["status"] == "rejected" and record["http_status"] == 502 and len(record["faults"]) == 3
+        assert record["status"] == "failed" and record["http_status"] == 502 and len(record["faults"]) == 3
 
     run(test, path=tmp_path / "records.jsonl", faults=10)
 

@@ -376,3 +376,15 @@ def test_an_excerpt_is_short_and_on_one_line(value: Any) -> None:
 def test_an_excerpt_of_something_short_is_all_of_it() -> None:
     for value in ("abc", [1, {"a": None}], {"b": 1.5}, b"\x00", True):
         assert excerpt(value) == repr(value)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(("deep", "taken"), [(254, True), (255, False), (900, False)])
+def test_a_body_that_could_not_be_written_again_is_refused(path: str, deep: int, taken: bool) -> None:
+    inner = "[" * (deep - 1) + "]" * (deep - 1)
+    body = f'{{"prompt": "a", "messages": [{{"role": "user", "content": "a"}}], "x": {inner}}}'.encode()
+    if taken:
+        assert orjson.dumps(parse(path, body, {}, "tiny", 0).body)
+    else:
+        with pytest.raises(Refused, match="nested too deeply; at most 254 lists and objects"):
+            parse(path, body, {}, "tiny", 0)
