@@ -143,6 +143,9 @@ def vector(
     sync_envs: Annotated[
         int, typer.Option(help="Environments beside Gymnasium's SyncVectorEnv; 0 leaves that out.")
     ] = 16,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of the last measurement. Default: one per core; 1 leaves it out.")
+    ] = None,
     episodes: Episodes = 16,
     duration_s: Duration = None,
     repeats: Repeats = 5,
@@ -150,7 +153,7 @@ def vector(
     as_json: Json = False,
     compare: Compare = None,
 ) -> None:
-    """Decisions per second of the native vector environment, autoreset included, on one core."""
+    """Decisions per second of the native vector environment, autoreset included, on one core, at last on all."""
     _check_counts(episodes=episodes, repeats=repeats)
     baseline = _baseline(compare)
     from . import vector as vectors
@@ -161,6 +164,7 @@ def vector(
         episodes=episodes,
         repeats=repeats,
         seed=seed,
+        threads=threads,
         say=_say,
         overrides=_overrides(duration_s),
     )

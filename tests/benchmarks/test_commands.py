@@ -60,10 +60,10 @@ TINY = ["--duration-s", "3", "--repeats", "2"]
 
 
 def test_the_vector_environment_is_measured_by_its_command() -> None:
-    options = ["--envs", "2,1", "--sync-envs", "0", "--episodes", "2", *TINY]
+    options = ["--envs", "2,1", "--sync-envs", "0", "--threads", "2", "--episodes", "2", *TINY]
     out, err = run("vector", *options, "--json")
     listed = results(out)
-    names = ["vector/2", "vector/2/least-loaded", "vector/2/reset", "vector/1"]
+    names = ["vector/2", "vector/2/least-loaded", "vector/2/reset", "vector/1", "vector/2/threads-2"]
     assert [result["name"] for result in listed] == names and "vector/1" in err
     assert listed[0]["command"].startswith("disaggroute bench vector --envs 2,1")
 
