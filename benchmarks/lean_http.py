@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import cast
 
@@ -75,7 +76,7 @@ class Served(Connection):
         self._asked(self, self._path, self._body())
 
 
-class Asking(Connection):
+class Asking(Connection, ABC):
     """A client's end of a connection."""
 
     def __init__(self) -> None:
@@ -95,6 +96,6 @@ class Asking(Connection):
         """Of httptools."""
         self.answered(self._body())
 
+    @abstractmethod
     def answered(self, body: bytes) -> None:
         """A whole answer has come."""
-        raise NotImplementedError

@@ -18,7 +18,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from .proxy import PATHS, Proxy, refuse, too_large
+from .proxy import PATHS, Proxy, too_large
 from .request import Refused
 
 OURS = tuple(b"POST %b HTTP/1.1\r\n" % path.encode() for path in PATHS)
@@ -231,7 +231,7 @@ class Door(asyncio.Protocol):
         """Answers the request that has come."""
         try:
             if self._refused is not None:
-                await refuse(self, self._refused)
+                await self._proxy.refuse(self, self._refused)
             else:
                 parts = self._parts
                 body = parts[0] if len(parts) == 1 else b"".join(parts)

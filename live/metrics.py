@@ -54,6 +54,7 @@ class RouterMetrics:
         self._requests = {(status, slo): 0 for status in get_args(Status) for slo in range(len(SLO_CLASSES))}
         self._met = [0] * len(SLO_CLASSES)
         self._assigned: defaultdict[str, int] = defaultdict(int)
+        self._refused: defaultdict[int, int] = defaultdict(int)
         self._fallbacks: defaultdict[str, int] = defaultdict(int)
         self._shadow: defaultdict[str, int] = defaultdict(int)
         self._retries = self._again = self._prompt_tokens = self._output_tokens = 0
@@ -62,6 +63,10 @@ class RouterMetrics:
         self.registry = CollectorRegistry()
         self.registry.register(_Counted(self))
         self.registry.register(_State(service))
+
+    def refused(self, status: int) -> None:
+        """A client was answered by an error of the router's own."""
+        self._refused[status] += 1
 
     def ended(self, story: Story) -> None:
         """A request has ended."""
@@ -104,8 +109,10 @@ class RouterMetrics:
         yield requests
         met = dict(zip(SLO_CLASSES, self._met, strict=True))
         tokens = {"prompt": self._prompt_tokens, "output": self._output_tokens}
+        refused = {str(status): count for status, count in self._refused.items()}
         for name, text, label, counts in (
             ("slo_met", "Streamed requests that finished within both targets, by SLO class.", "slo", met),
+            ("refused", "Clients answered by an error of the router's own, by status.", "status", refused),
             ("assigned", "Requests assigned to an engine.", "engine", self._assigned),
             (
                 "policy_fallbacks",

@@ -171,7 +171,7 @@ class Proxy:
                 arrival = self.admit(headers)
                 body = await read_body(receive, headers, service.options.max_body_bytes)
             except Refused as error:
-                await refuse(reply, error)
+                await self.refuse(reply, error)
             except ClientGone:
                 pass
             else:
@@ -247,11 +247,12 @@ class Proxy:
             reply.name(request.id)
             await self._route(request, reply)
         except Refused as error:
-            await refuse(reply, error)
+            await self.refuse(reply, error)
         except Exception:
             log.exception("request %s", request.id if request else "")
             if not reply.begun:
-                await refuse(reply, Refused("the router failed; its log says more", status=500, kind="internal_error"))
+                said = "the router failed; its log says more"
+                await self.refuse(reply, Refused(said, status=500, kind="internal_error"))
             elif not reply.ended:
                 reply.put(error_event("the router failed; its log says more"), True)
                 await reply.end()
@@ -273,12 +274,12 @@ class Proxy:
             raise
         await service.relay.run(request, reply)
 
-
-async def refuse(reply: ClientReply, error: Refused) -> None:
-    """Tells a client why not, unless its answer has begun."""
-    if not reply.begun:
-        wait = error.retry_after_s
-        await reply.whole(error.status, error.body, ((b"retry-after", b"%d" % wait),) if wait is not None else ())
+    async def refuse(self, reply: ClientReply, error: Refused) -> None:
+        """Tells a client why not, unless its answer has begun; counted, also where no record tells of it."""
+        self.service.metrics.refused(error.status)
+        if not reply.begun:
+            wait = error.retry_after_s
+            await reply.whole(error.status, error.body, ((b"retry-after", b"%d" % wait),) if wait is not None else ())
 
 
 def check_length(request: Request, most: int) -> None:

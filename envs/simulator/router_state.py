@@ -132,7 +132,7 @@ class RouterState:
         if self._awaits:
             raise RuntimeError("a request awaits its decision already; send or withdraw it first")
         self._check_request(prompt, slo, ttft_target, tpot_target, predicted)
-        time = self._time(now)
+        time = max(self._time(now), int(self._block[L.H_NOW]), int(self._block[L.H_VISIBLE]))
         routed, decodes = self._sizes
         first = routed * len(PREFILL_VIEW)
         views = np.empty(first + decodes * len(DECODE_VIEW), np.int64)
@@ -183,14 +183,14 @@ class RouterState:
             raise ValueError(f"predicted is {predicted} tokens; it must lie between 1 and {MAX_TOKENS}")
 
     def _time(self, now: int) -> int:
-        """The time on the state's own clock."""
+        """The time on the state's own clock, which is put back when it has run for too long."""
+        if now < 0:
+            raise ValueError(f"now is {now} ps; it must be at least 0")
         time = now - self._origin
         if time > MAX_TIME_PS:
             self._put_clock_back(time - MAX_TIME_PS // 2)
             time = now - self._origin
-        elif now < 0:
-            raise ValueError(f"now is {now} ps; it must be at least 0")
-        return max(time, int(self._block[L.H_NOW]), int(self._block[L.H_VISIBLE]))
+        return time
 
     def _put_clock_back(self, by: int) -> None:
         self._origin += by
@@ -323,13 +323,7 @@ class RouterState:
         Raises:
             ValueError: the time is negative.
         """
-        time = now - self._origin
-        if time > MAX_TIME_PS:
-            self._put_clock_back(time - MAX_TIME_PS // 2)
-            time = now - self._origin
-        elif now < 0:
-            raise ValueError(f"now is {now} ps; it must be at least 0")
-        self._block[L.H_VISIBLE] = max(0, time)
+        self._block[L.H_VISIBLE] = max(0, self._time(now))
 
     def set_open(self, instance: int, may: bool) -> None:
         """Whether an instance may be assigned from now on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any
 
 import orjson
@@ -43,7 +44,7 @@ class Hints(BaseModel):
     output_tokens: int | None = Field(None, ge=1)
 
 
-class Body(BaseModel):
+class Body(BaseModel, ABC):
     """What completions and chats have in common. Other fields are read by vLLM, and not here.
 
     Sampling parameters change nothing: an answer follows from its prompt alone.
@@ -62,17 +63,17 @@ class Body(BaseModel):
     kv_transfer_params: dict[str, Any] | None = None
     vllm_xargs: Hints | None = None
 
+    @abstractmethod
     def asked_tokens(self) -> int | None:
         """The largest number of tokens that is asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prompt_tokens(self) -> list[int]:
         """The tokens of the prompt.
 
         Raises:
             Refusal: there is none, or not one that can be served.
         """
-        raise NotImplementedError
 
     def check(self) -> None:
         """Refuses what is not emulated.

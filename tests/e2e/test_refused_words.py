@@ -55,7 +55,7 @@ def test_a_group_of_commands_alone_shows_its_help() -> None:
         (MemoryError("Unable to allocate 3 TiB"), 1, "the memory is full; fewer workers"),
         (KeyboardInterrupt(), 1, "interrupted"),
         (ImportError("No module named 'pyarrow'"), 1, "a library cannot be loaded (No module named 'pyarrow');"),
-        (PermissionError("/tmp/x is open to other users"), 2, "/tmp/x is open to other users"),
+        (PermissionError("r/x is open to other users"), 2, "r/x is open to other users"),
         (KeyError("x"), 1, "this should not happen (KeyError: 'x'); please report it with what `disaggroute --debug"),
         (AssertionError(), 1, "this should not happen (AssertionError); please report"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,14 @@ from disaggroute.live.control import client_app
 from disaggroute.live.proxy import ApiKeys, Proxy
 from disaggroute.live.service import Service, ServiceOptions
 
-from .scripted_engine import MODEL, ScriptedEngine
+from .scripted_engine import MODEL, ScriptedEngine, event
+
+PROMPT = [1, 2, 3, 4, 5]
+PLAIN = {"prompt": PROMPT, "max_tokens": 4}
+STREAMED = PLAIN | {"stream": True}
+USAGE = event({"choices": [], "usage": {"prompt_tokens": 5, "total_tokens": 7, "completion_tokens": 2}})
+ERROR = event({"error": {"message": "KV load failed", "type": "InternalServerError", "code": 500}})
+DONE = event("[DONE]")
 
 QUICK = {"poll_interval_s": 0.01, "silent_s": 0.5, "stalled_s": 30.0, "return_polls": 1}
 
@@ -170,3 +177,23 @@ async def until(condition: Any, what: str = "it") -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"{what} did not come about")
+
+
+async def answered_at(setup: Setup, path: str, **headers: str) -> Answer:
+    """The answer to a GET."""
+    call = setup.call(b"", path, "GET", **headers)
+    await call.task
+    return call.answer
+
+
+Test = Callable[[Setup], Coroutine[Any, Any, None]]
+
+
+def run(test: Test, pools: str = "1P2D", **options: Any) -> None:
+    """Runs a test on a router of its own."""
+
+    async def main() -> None:
+        async with routed(pools, **options) as setup:
+            await test(setup)
+
+    asyncio.run(main())

@@ -238,3 +238,16 @@ def stream(*parts: bytes, then: str = "end") -> Act:
             await hang(engine, body, writer)
 
     return act
+
+
+Gate = asyncio.Event
+
+
+def after(gate: Gate, then: Act = usual) -> Act:
+    """Waits for a gate to open first."""
+
+    async def act(engine: Any, body: dict[str, Any], writer: Any) -> None:
+        await gate.wait()
+        await then(engine, body, writer)
+
+    return act
