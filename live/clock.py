@@ -1,4 +1,4 @@
-"""The router's clock: picoseconds since it started, as records and ledgers count them."""
+"""The router's clock: picoseconds of the engines' time since it started, as records and ledgers count them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from ..envs.cluster import PS_PER_S
 class Clock:
     """Time since it was made.
 
+    Args:
+        time_scale: wall seconds of one second of the engines: 1, unless they are emulated slower or faster than life.
+
     Attributes:
         started_at: seconds since 1970 at its time 0.
+        started_ns: of the machine's monotonic clock at its time 0, ns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, time_scale: float = 1.0) -> None:
+        self.time_scale = time_scale
         self.started_at = time.time()
-        self._zero = time.monotonic_ns()
+        self.started_ns = time.monotonic_ns()
 
     def now(self) -> int:
         """Ps."""
-        return (time.monotonic_ns() - self._zero) * 1_000
+        wall = (time.monotonic_ns() - self.started_ns) * 1_000
+        return wall if self.time_scale == 1.0 else round(wall / self.time_scale)
 
     def seconds(self) -> float:
         """S."""

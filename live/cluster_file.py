@@ -91,7 +91,9 @@ class LiveCluster(BaseModel):
         profile: what the router believes about every engine; a name or a path.
         block_size: tokens per KV block that every engine must have; by default whatever the first one has.
         max_model_len: prompt and output tokens that an engine takes; by default what the engines say.
-        lease_s: for how long a prefill engine keeps a prompt's KV (vLLM's `kv_lease_duration`), s.
+        lease_s: for how long a prefill engine keeps a prompt's KV (vLLM's `kv_lease_duration`), s of the engines.
+        time_scale: wall seconds of one second of the engines; other than 1 only where they are emulated. Times of the
+            ledger, of records and of targets are the engines'.
         first_token: which leg's first token the client sees; vLLM: decode.
         slo: targets by class; by default those of the profile.
         prefill: engines of the prefill pool.
@@ -108,6 +110,7 @@ class LiveCluster(BaseModel):
     block_size: int | None = Field(None, ge=1, le=1 << 16)
     max_model_len: int | None = Field(None, ge=2, le=1 << 30)
     lease_s: float = Field(30.0, ge=1, le=86_400)
+    time_scale: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
     first_token: Literal["decode"] = "decode"
     slo: Targets | None = None
     prefill: list[EngineEntry] = []

@@ -19,12 +19,15 @@ from .http_client import Unreachable
 
 log = logging.getLogger(__name__)
 
+SHORTEST_S = 0.005
+"""Wall time between polls of engines that are emulated faster than life."""
+
 
 class WatchLimits(BaseModel):
     """When an engine is ejected, and when it returns.
 
     Attributes:
-        poll_interval_s: between polls of an engine.
+        poll_interval_s: between polls of an engine, in its own time (`LiveCluster.time_scale`), but at least 5 ms.
         silent_s: an engine that has answered no poll for so long is ejected.
         stalled_s: so is one that streams answers and has sent no byte for so long. Legs whose answer comes whole say
             nothing until their end, and have limits of their own (`RelayLimits`).
@@ -96,6 +99,7 @@ class EngineWatch:
     async def _watch(self, engine: Engine) -> None:
         loop = asyncio.get_running_loop()
         limits = self.limits
+        interval = max(limits.poll_interval_s * self._cluster.time_scale, min(limits.poll_interval_s, SHORTEST_S))
         answered = loop.time()
         good = 0
         anew = engine.health != "up"  # It is, or may be, another process than the one that was met.
@@ -129,7 +133,7 @@ class EngineWatch:
             if engine.health == "up" and engine.streams and loop.time() - engine.progress >= limits.stalled_s:
                 good, anew, stalled = 0, True, True
                 await self.eject(engine, f"{engine.streams} streams and not a byte for {limits.stalled_s:g} s")
-            await asyncio.sleep(max(limits.poll_interval_s - (loop.time() - began), 0.001))
+            await asyncio.sleep(max(interval - (loop.time() - began), 0.001))
 
     def _returned(self, engine: Engine, well: bool) -> None:
         """An engine may be sent requests again; one that only stalled must show first that it is well."""

@@ -87,7 +87,7 @@ class Service:
 
     def __init__(self, cluster: LiveCluster, options: ServiceOptions, records: Path | None = None) -> None:
         self.cluster, self.options = cluster, options
-        self.clock = Clock()
+        self.clock = Clock(cluster.time_scale)
         self.engines: list[Engine] = [
             self._engine(role, cluster.engine_name(role, index), entry) for role, index, entry in cluster.engines()
         ]
@@ -198,6 +198,8 @@ class Service:
         return {
             "version": __version__,
             "started_at": self.clock.started_at,
+            "started_ns": self.clock.started_ns,
+            "time_scale": self.cluster.time_scale,
             "cluster": self.cluster.name,
             "model": self.cluster.model,
             "policy": self.options.policy,

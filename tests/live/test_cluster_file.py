@@ -172,6 +172,7 @@ LIKE = "is no address; it must be like http://host:port"
         ({"lease_s": float("inf")}, "lease_s is inf; it must be a finite number"),
         ({"lease_s": 0.5}, "lease_s is 0.5; it must be greater than or equal to 1"),
         ({"lease_s": True}, "lease_s is True; it must be a number"),
+        ({"time_scale": 0}, "time_scale is 0; it must be greater than 0"),
         ({"block_size": 0}, "block_size is 0; it must be greater than or equal to 1"),
         ({"max_model_len": 1}, "max_model_len is 1; it must be greater than or equal to 2"),
         ({"tokenizer": ""}, "tokenizer is ''; it must have at least 1 character"),
