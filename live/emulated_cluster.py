@@ -129,7 +129,7 @@ class EmulatedCluster:
         for engine in self.engines:
             pools.setdefault(engine.role, []).append({"url": engine.url, "name": engine.name})
         lease = {} if self.lease_s is None else {"lease_s": max(self.lease_s, 1.0)}
-        base = {"name": self.config.name, "model": self.model, "tokenizer": "engine", "profile": self.profile}
+        base: dict[str, Any] = {"name": self.config.name, "model": self.model, "tokenizer": "engine", "profile": self.profile}
         base |= {"time_scale": self.time_scale} if self.time_scale != 1.0 else {}
         return LiveCluster.load({**base, **lease, **pools, **fields})
 
