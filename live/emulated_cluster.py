@@ -129,8 +129,8 @@ class EmulatedCluster:
         for engine in self.engines:
             pools.setdefault(engine.role, []).append({"url": engine.url, "name": engine.name})
         lease = {} if self.lease_s is None else {"lease_s": max(self.lease_s, 1.0)}
-        base: dict[str, Any] = {"name": self.config.name, "model": self.model, "tokenizer": "engine", "profile": self.profile}
-        base |= {"time_scale": self.time_scale} if self.time_scale != 1.0 else {}
+        base: dict[str, Any] = {"name": self.config.name, "model": self.model, "tokenizer": "engine"}
+        base |= {"profile": self.profile, "time_scale": self.time_scale}
         return LiveCluster.load({**base, **lease, **pools, **fields})
 
     def kill(self, name: str) -> None:
