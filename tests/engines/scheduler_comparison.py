@@ -17,7 +17,7 @@ from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
 
 from ..differential.cases import Case, random_case
 
-PROGRAM = Path(__file__).with_name("scheduler_under_test.py")
+PROGRAM = Path(__file__).with_name("vllm_scheduler.py")
 
 COLUMNS = (
     "prefill_start",
