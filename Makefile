@@ -25,7 +25,7 @@ endif
 help:
 	@echo "make demo       evaluate the baselines on the study's scenario: a table, figures and a page"
 	@echo "make test       run the test suite"
-	@echo "make test-long  run the tests that take minutes"
+	@echo "make test-long  run the tests that take minutes; the last of them install vLLM and NIXL as below"
 	@echo "make test-engines  install vLLM and NIXL for the CPU into .engines and run the tests that need them"
 	@echo "make lint       ruff, mypy --strict, and the documentation with warnings as errors"
 	@echo "make dev        install every extra (but engines) and prepare the tree for editors"
@@ -42,12 +42,14 @@ test: $(VENV)/.full
 
 test-long: $(VENV)/.full
 	$(WARM_UP)
-	$(PYTEST) -n $(WORKERS) --maxprocesses 8 --dist worksteal -m long --hypothesis-profile long
+	$(PYTEST) -n $(WORKERS) --maxprocesses 8 --dist worksteal -m 'long and not engines' --hypothesis-profile long
+	$(PY) -m disaggroute live install-engines --cpu
+	$(PYTEST) -n $(WORKERS) --maxprocesses 4 --dist worksteal -m 'long and engines' tests/engines
 
-test-engines: export DISAGGROUTE_ENGINES := $(CURDIR)/.engines
+test-long test-engines: export DISAGGROUTE_ENGINES := $(CURDIR)/.engines
 test-engines: $(VENV)/.full
 	$(PY) -m disaggroute live install-engines --cpu
-	$(PYTEST) -m engines --durations 8 tests/engines
+	$(PYTEST) -m 'engines and not long' --durations 8 tests/engines
 
 lint: $(VENV)/.full .types/disaggroute
 	$(PY) -m ruff check .

@@ -43,6 +43,7 @@ def random_case(
     tiny: bool | None = None,
     aggregated: bool | None = None,
     failures: bool | None = None,
+    first_token: Literal["decode", "prefill"] | None = None,
 ) -> Case:
     """A case made from a seed.
 
@@ -53,8 +54,9 @@ def random_case(
             which forces ties.
         aggregated: whether the instances are mixed.
         failures: whether there is a schedule of kills, drains and returns.
+        first_token: which leg's first token the client sees.
     """
-    knobs = (requests, tiny, aggregated, failures)
+    knobs = (requests, tiny, aggregated, failures, first_token)
     shape, engines, lengths, schedule, routing, magnitude, meetings = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
     )
@@ -68,6 +70,8 @@ def random_case(
     failures = drawn_failures if failures is None else failures
     trace = _trace(lengths, tiny)
     cluster = _cluster(engines, trace, tiny, aggregated)
+    if first_token is not None:
+        cluster = replace(cluster, first_token=first_token)
     p, d = (column[:n] for column in _assignment(routing, cluster))
     predicted = _predicted(routing, trace)
     if failures:
@@ -79,8 +83,8 @@ def random_case(
         trace = _met(meetings, trace, cluster, (p, d))
     if failures and schedule.random() < 0.5:
         cluster = _aimed(schedule, trace, cluster, (p, d))
-    given = ("requests", "tiny", "aggregated", "failures")
-    label = ", ".join([str(seed), *(f"{g}={k}" for g, k in zip(given, knobs, strict=True) if k is not None)])
+    given = ("requests", "tiny", "aggregated", "failures", "first_token")
+    label = ", ".join([str(seed), *(f"{g}={k!r}" for g, k in zip(given, knobs, strict=True) if k is not None)])
     return Case(
         label=f"random_case({label})",
         trace=trace,
