@@ -136,13 +136,17 @@ def _progress() -> Iterator[Tell]:
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        tasks: dict[str, TaskID] = {}
+    progress = Progress(*columns, console=console)
+    tasks: dict[str, TaskID] = {}
 
-        def tell(name: str, what: str) -> None:
-            task = tasks.get(name)
-            if task is None:
-                task = tasks[name] = progress.add_task("", total=1)
-            progress.update(task, description=f"{name} {what}", completed=what in ("ready", "ended"))
+    def tell(name: str, what: str) -> None:
+        progress.start()  # Where there is nothing to show nothing is drawn.
+        if name not in tasks:
+            tasks[name] = progress.add_task("", total=1)
+        progress.update(tasks[name], description=f"{name} {what}", completed=what in ("ready", "ended"))
 
+    try:
         yield tell
+    finally:
+        if progress.live.is_started:
+            progress.stop()
