@@ -64,12 +64,12 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
             cluster, fresh = LiveCluster.load(folder.cluster_file), False
         started: list[EngineState] = []
         try:
-            if isinstance(file.launch, EmulatorLaunch):
+            missing = [engine for engine in state.engines if folder.first_process(engine) is None]
+            _clear(folder, state, missing)
+            if missing and isinstance(file.launch, EmulatorLaunch):
                 from ...envs.simulator.warm import warm_up_engine
 
                 warm_up_engine()  # Compiled once, and not by every engine.
-            missing = [engine for engine in state.engines if folder.first_process(engine) is None]
-            _clear(folder, state, missing)
             for engine in state.engines:
                 if engine in missing:
                     started.append(engine)
