@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,7 @@ def up(
     if isinstance(file, LiveCluster):
         raise ValueError(f"{cluster} has no `launch` section; its engines are started elsewhere and found by their url")
     started: list[str] = []
+    signal.signal(signal.SIGTERM, _interrupted)
     with _progress() as show:
 
         def tell(name: str, what: str) -> None:
@@ -50,6 +52,11 @@ def up(
         typer.echo(f"{raised.engine_name(role, k)} at {entry.url}")
     was = "is up" if started else "was up already"
     typer.echo(f"{raised.name} {was}; `disaggroute live serve {cluster}` serves on it, `live down {cluster}` ends it")
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """SIGTERM is like Ctrl-C: what was started is taken down."""
+    raise KeyboardInterrupt
 
 
 def status(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from disaggroute.envs import catalog
 from disaggroute.live.cluster_file import LiveCluster
@@ -83,6 +86,14 @@ def test_the_emulated_one_has_the_same_cache() -> None:
     file = read("emulated-2p4d")
     assert isinstance(file, LaunchFile) and isinstance(file.launch, EmulatorLaunch)
     assert (len(file.prefill), len(file.decode), file.launch.kv_tokens) == (2, 4, 60_000)
+
+
+@pytest.mark.parametrize("page", ["clusters.md", "live.md"])
+def test_each_cluster_that_the_documentation_shows_can_be_read(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    shown = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    clusters = [fields for fields in shown if "model" in fields]
+    assert clusters and [read(fields).name for fields in clusters] == [fields["name"] for fields in clusters]
 
 
 # --- what it cannot be ----------------------------------------------------------------------------------------------

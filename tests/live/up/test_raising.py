@@ -265,6 +265,21 @@ def test_an_interrupted_up_takes_down_what_it_has_started(tmp_path: Path, folder
     assert not of_launch(launches[0]) and folder.read() is None
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_asked_to_end_takes_down_what_it_has_started(
+    tmp_path: Path, folder: StateFolder, number: signal.Signals
+) -> None:
+    file = written(tmp_path, launch={"environment": {"DOES": "mute"}})
+    words = [sys.executable, "-m", "disaggroute", "live", "up", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as starting:
+        until(lambda: (folder.path / "decode-0.pid").exists(), "the last engine")
+        launch = launch_of(NAME)
+        starting.send_signal(number)
+        _, said = starting.communicate()
+    assert starting.returncode == 1 and said.endswith("disaggroute: interrupted\n")
+    assert not of_launch(launch) and folder.read() is None
+
+
 # --- where it is looked for -----------------------------------------------------------------------------------------
 
 
