@@ -1,4 +1,4 @@
-"""Files that are either absent, the old ones or complete, whatever happens while they are written."""
+"""Files that are never seen half-written, also after a crash or a loss of power."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise file_error(error, path) from error
+            raise write_error(error, path) from error
         raise
 
 
@@ -61,10 +61,10 @@ def append_line(path: Path, line: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise file_error(error, path) from error
+        raise write_error(error, path) from error
 
 
-def file_error(error: OSError, path: Path) -> OSError:
-    """The same error as a sentence that names the file."""
+def write_error(error: OSError, path: Path) -> OSError:
+    """The error of a file that cannot be written, as one sentence."""
     reason = os.strerror(error.errno or errno.EIO).lower()
     return OSError(error.errno, f"cannot write {path}: {reason}")

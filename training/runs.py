@@ -30,8 +30,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..envs.atomic_file import append_line as append_line
 from ..envs.atomic_file import atomic_file as atomic_file
-from ..envs.atomic_file import file_error
 from ..envs.atomic_file import write_atomically as write_atomically
+from ..envs.atomic_file import write_error
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ResultsFolder:
             # After the look at the others: they may be of a process that has just begun the same.
             known = note.read_bytes() if note.exists() else None
         except OSError as error:
-            raise file_error(error, path) from error
+            raise write_error(error, path) from error
         if known is None:
             if strangers:
                 raise ValueError(f"out is {path}, which holds other files; name a new or empty folder")
