@@ -186,10 +186,12 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     path = tuple(part for part in first["loc"] if not _names_a_choice(str(part), model))
     if kind == "string_type" and path[-1] == "str":  # one of several types
         path, message = path[:-1], "Input should be text or a mapping"
+    above, fields = _fields_at(model, path[:-1])
+    path = (*above, *path[-1:])
     where = ".".join(str(part) for part in path)
     if kind == "extra_forbidden":
-        inside = f" of {'.'.join(str(part) for part in path[:-1])}" if path[1:] else ""
-        return unknown(f"field{inside}", str(path[-1]), _fields_at(model, path[:-1]))
+        inside = f" of {'.'.join(str(part) for part in above)}" if above else ""
+        return unknown(f"field{inside}", str(path[-1]), fields)
     if kind == "missing":
         return f"{where} is missing; it is required"
     if kind == "value_error":
@@ -204,7 +206,8 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         return f"{where} is the name of a field; it must be text"
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
-    for opening in ("Input", "Value", "String"):
+    message = message.partition(" after validation")[0]
+    for opening in ("Input", "Value", "String", "List"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
 
@@ -252,9 +255,12 @@ def _misread(given: Any, made: Any, where: str) -> str | None:
     return next(filter(None, complaints), None)
 
 
-def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:
-    """Field names of the models at `path`; indices, keys and union tags in it lead nowhere."""
-    owners = [model]
+def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> tuple[tuple[int | str, ...], set[str]]:
+    """The path without union tags, which nobody has written, and the field names of the models that it leads to.
+
+    Indices and keys lead nowhere.
+    """
+    owners, shown = [model], []
     for part in path:
         inner = [
             m
@@ -262,8 +268,19 @@ def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:
             if part in owner.model_fields
             for m in _models_in(owner.model_fields[str(part)].annotation)
         ]
-        owners = inner or owners
-    return {name for owner in owners for name in owner.model_fields}
+        chosen = [owner for owner in owners if part in _tags(owner)] if owners[1:] and not inner else []
+        if not chosen:
+            shown.append(part)
+        owners = chosen or inner or owners
+    return tuple(shown), {name for owner in owners for name in owner.model_fields}
+
+
+def _tags(model: type[BaseModel]) -> set[Any]:
+    """Values by which a model may be chosen from a union."""
+    from typing import Literal, get_args, get_origin
+
+    literals = (field.annotation for field in model.model_fields.values() if get_origin(field.annotation) is Literal)
+    return {value for annotation in literals for value in get_args(annotation)}
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

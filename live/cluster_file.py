@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -18,6 +18,9 @@ from ..envs.profiles import Profile, SloTargets
 Role = Literal["prefill", "decode", "mixed"]
 
 ROLES: tuple[Role, ...] = ("prefill", "decode", "mixed")
+
+LAUNCH = "launch"
+"""The section of a file that says how its engines are started (`launch_file.py`)."""
 
 MAX_S = MAX_TIME_PS / PS_PER_S
 
@@ -38,11 +41,10 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-class EngineEntry(BaseModel):
-    """One engine.
+class EngineFields(BaseModel):
+    """What is said of one engine, wherever it is.
 
     Attributes:
-        url: `http://host:port`.
         name: by default `role/index`.
         profile: name of a profile or path of its YAML file; by default the cluster's.
         overrides: what differs from the profile.
@@ -50,10 +52,19 @@ class EngineEntry(BaseModel):
 
     model_config = STRICT
 
-    url: Annotated[str, AfterValidator(_checked_url)]
     name: Annotated[str, AfterValidator(catalog.check_name)] | None = None
     profile: str | None = None
     overrides: EngineOverrides = EngineOverrides()
+
+
+class EngineEntry(EngineFields):
+    """One engine that runs.
+
+    Attributes:
+        url: `http://host:port`.
+    """
+
+    url: Annotated[str, AfterValidator(_checked_url)]
 
     @property
     def address(self) -> tuple[str, int]:
@@ -80,8 +91,11 @@ class Targets(BaseModel):
     loose: ClassTargets
 
 
-class LiveCluster(BaseModel):
-    """Engines that serve one model, in a prefill and a decode pool or in one pool of mixed ones.
+Entry = TypeVar("Entry", bound=EngineFields)
+
+
+class ClusterFields(BaseModel, Generic[Entry]):
+    """What is said of a cluster, whoever starts its engines.
 
     Attributes:
         name: for messages and reports.
@@ -113,32 +127,27 @@ class LiveCluster(BaseModel):
     time_scale: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
     first_token: Literal["decode"] = "decode"
     slo: Targets | None = None
-    prefill: list[EngineEntry] = []
-    decode: list[EngineEntry] = []
-    mixed: list[EngineEntry] = []
+    prefill: list[Entry] = []
+    decode: list[Entry] = []
+    mixed: list[Entry] = []
 
     @model_validator(mode="after")
-    def _can_serve(self) -> LiveCluster:
+    def _can_serve(self) -> Self:
         if self.mixed and (self.prefill or self.decode):
             raise ValueError("mixed engines stand beside prefill or decode ones; a cluster has either")
         if not self.mixed:
             for role in ("prefill", "decode"):
                 if not getattr(self, role):
                     raise ValueError(f"{role} is empty; a cluster has prefill and decode engines, or mixed ones")
-        addresses: dict[tuple[str, int], str] = {}
         seen: set[str] = set()
-        for role, k, engine in self.engines():
-            where, name = f"{role}/{k}", self.engine_name(role, k)
-            if engine.address in addresses:
-                other = addresses[engine.address]
-                raise ValueError(f"{where} has the address of {other} ({engine.url}); each needs its own")
+        for role, k, _ in self.engines():
+            name = self.engine_name(role, k)
             if name in seen:
                 raise ValueError(f"the name {name!r} stands twice; each engine needs its own")
-            addresses[engine.address] = where
             seen.add(name)
         return self
 
-    def engines(self) -> Iterator[tuple[Role, int, EngineEntry]]:
+    def engines(self) -> Iterator[tuple[Role, int, Entry]]:
         """Role, index within the pool and entry of every engine: prefill, decode, mixed."""
         for role in ROLES:
             for k, engine in enumerate(getattr(self, role)):
@@ -148,45 +157,13 @@ class LiveCluster(BaseModel):
         """The name of an engine."""
         return getattr(self, role)[index].name or f"{role}/{index}"
 
-    def profile_of(self, engine: EngineEntry) -> Profile:
+    def profile_of(self, engine: EngineFields) -> Profile:
         """What the router believes about an engine.
 
         Raises:
             ValueError: an unknown profile.
         """
         return profiles.load(engine.profile or self.profile)
-
-    @property
-    def targets(self) -> SloTargets:
-        """TTFT and TPOT targets by class, ps.
-
-        Raises:
-            ValueError: an unknown profile.
-        """
-        if self.slo is None:
-            return profiles.load(self.profile).slo_targets
-        classes = self.slo.tight, self.slo.loose
-        ttft = tuple(round(each.ttft_s * PS_PER_S) for each in classes)
-        tpot = tuple(round(each.tpot_s * PS_PER_S) for each in classes)
-        return SloTargets((ttft[0], ttft[1]), (tpot[0], tpot[1]))
-
-    @staticmethod
-    def load(name_or_path: str | Path | dict[str, Any]) -> LiveCluster:
-        """Reads a cluster.
-
-        Args:
-            name_or_path: a name from `catalog.names("live")`, a path that ends in .yaml, or the fields.
-
-        Raises:
-            ValueError: unknown name, a bad file, a bad field or an unknown profile; the message names it.
-        """
-        if isinstance(name_or_path, dict):
-            fields, label = name_or_path, "live cluster"
-        else:
-            fields, label = catalog.read("live", name_or_path), str(name_or_path)
-        cluster = catalog.validate(LiveCluster, fields, label)
-        cluster.check_profiles(label)
-        return cluster
 
     def check_profiles(self, label: str) -> None:
         """Looks up every profile, with what each engine changes in it.
@@ -206,4 +183,52 @@ class LiveCluster(BaseModel):
         except ValueError as error:
             raise ValueError(f"{label}: {where}: {error}") from None
 
+    @property
+    def targets(self) -> SloTargets:
+        """TTFT and TPOT targets by class, ps.
 
+        Raises:
+            ValueError: an unknown profile.
+        """
+        if self.slo is None:
+            return profiles.load(self.profile).slo_targets
+        classes = self.slo.tight, self.slo.loose
+        ttft = tuple(round(each.ttft_s * PS_PER_S) for each in classes)
+        tpot = tuple(round(each.tpot_s * PS_PER_S) for each in classes)
+        return SloTargets((ttft[0], ttft[1]), (tpot[0], tpot[1]))
+
+
+class LiveCluster(ClusterFields[EngineEntry]):
+    """Engines that serve one model, in a prefill and a decode pool or in one pool of mixed ones, and where they are."""
+
+    @model_validator(mode="after")
+    def _no_address_twice(self) -> Self:
+        addresses: dict[tuple[str, int], str] = {}
+        for role, k, engine in self.engines():
+            where = f"{role}/{k}"
+            if engine.address in addresses:
+                other = addresses[engine.address]
+                raise ValueError(f"{where} has the address of {other} ({engine.url}); each needs its own")
+            addresses[engine.address] = where
+        return self
+
+    @staticmethod
+    def load(name_or_path: str | Path | dict[str, Any]) -> LiveCluster:
+        """Reads a cluster.
+
+        Args:
+            name_or_path: a name from `catalog.names("live")`, a path that ends in .yaml, or the fields.
+
+        Raises:
+            ValueError: unknown name, a bad file, a bad field or an unknown profile, or a cluster whose engines are not
+                up (`running.running` knows where those are that `live up` has started); the message names it.
+        """
+        if isinstance(name_or_path, dict):
+            fields, label = name_or_path, "live cluster"
+        else:
+            fields, label = catalog.read("live", name_or_path), str(name_or_path)
+        if LAUNCH in fields:
+            raise ValueError(f"{label}: its engines have no addresses before `disaggroute live up {label}`")
+        cluster = catalog.validate(LiveCluster, fields, label)
+        cluster.check_profiles(label)
+        return cluster

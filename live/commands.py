@@ -7,8 +7,10 @@ import typer
 from .emulator.commands import emulate_engine
 from .engines import commands as engine_commands
 from .serve_commands import serve
+from .up import commands as up_commands
 
 app = typer.Typer(no_args_is_help=True, help="The router in front of engines, real or emulated.")
 app.command()(serve)
 app.command("engine")(emulate_engine)
 engine_commands.register(app)
+up_commands.register(app)

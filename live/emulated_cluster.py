@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..envs import profiles
+from ..envs import catalog, profiles
 from ..envs.cluster_config import ClusterConfig, from_topology
 from ..envs.simulator.warm import warm_up_engine
 from .cluster_file import LiveCluster
+from .emulator.command_line import command_line
+from .emulator.options import EngineOptions
 
 READY = re.compile(r"emulated \w+ engine of .* at (http://\S+?)(?:,|$)")
 
@@ -33,7 +34,7 @@ class EmulatedProcess:
         role: prefill, decode or mixed.
         name: role/index.
         process: the process.
-        arguments: with which it was started; another port than 0 once it has one.
+        arguments: the words that start it; another port than 0 once it has one.
         log: its output so far.
         url: where it listens, once it does.
     """
@@ -65,7 +66,7 @@ class EmulatedCluster:
         extra: further arguments of `disaggroute live engine`.
 
     Raises:
-        ValueError: a bad topology, or an unknown profile.
+        ValueError: a bad topology, an unknown profile, or a value out of range.
     """
 
     def __init__(
@@ -83,12 +84,9 @@ class EmulatedCluster:
         self.config: ClusterConfig = from_topology(topology, profile)
         self.profile, self.model = profile, model or profiles.load(profile).model
         self.time_scale, self.lease_s = time_scale, lease_s
-        self._shared = ["--profile", profile, "--model", self.model, "--time-scale", str(time_scale)]
-        if kv_tokens is not None:
-            self._shared += ["--kv-tokens", str(kv_tokens)]
-        if lease_s is not None:
-            self._shared += ["--lease-s", str(lease_s)]
-        self._shared += [*(() if hazards else ("--no-hazards",)), *extra]
+        self._shared: dict[str, Any] = {"profile": profile, "model": self.model, "time_scale": time_scale}
+        self._shared |= {"overrides": {"kv_tokens": kv_tokens, "lease_s": lease_s}, "hazards": hazards}
+        self._extra = extra
         self.engines: list[EmulatedProcess] = []
 
     def __enter__(self) -> EmulatedCluster:
@@ -101,8 +99,8 @@ class EmulatedCluster:
         try:
             for name in self.config.instance_names():
                 role = name.partition("/")[0]
-                own = ["--role", role, "--port", "0", "--side-channel-port", "0"]
-                self.engines.append(self._start(role, name, own))
+                options = catalog.validate(EngineOptions, {"role": role, **self._shared}, name)
+                self.engines.append(self._start(role, name, [*command_line(options), *self._extra]))
             for engine in self.engines:
                 self._wait(engine)
         except BaseException:
@@ -153,18 +151,16 @@ class EmulatedCluster:
     def _named(self, name: str) -> EmulatedProcess:
         return next(engine for engine in self.engines if engine.name == name)
 
-    def _start(self, role: str, name: str, own: list[str]) -> EmulatedProcess:
-        program = [sys.executable, "-m", __package__.partition(".")[0]]
-        words = [*program, "live", "engine", "--with-parent", *own, *self._shared]
+    def _start(self, role: str, name: str, arguments: list[str]) -> EmulatedProcess:
         process = subprocess.Popen(
-            words,
+            [*arguments, "--with-parent"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,  # Ctrl-C is for the router, which ends them when it has drained.
         )
-        engine = EmulatedProcess(role, name, process, own, [])
+        engine = EmulatedProcess(role, name, process, arguments, [])
         threading.Thread(target=_listen, args=(engine,), daemon=True).start()
         return engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -172,6 +173,32 @@ def _json(body: bytes) -> Any:
         return orjson.loads(body)
     except ValueError:
         return None
+
+
+def check_alike(engines: Iterable[Engine]) -> None:
+    """Engines of one cluster pass KV to each other: their blocks are of one size, their vLLM of one series.
+
+    Those that have not said a size or a version yet are passed over.
+
+    Raises:
+        Unfit: they differ; names an engine for each size or series.
+    """
+    engines = list(engines)
+    sizes = {engine.block_size: engine for engine in engines if engine.block_size}
+    if len(sizes) > 1:
+        said = ", ".join(f"{engine.name} has {size}" for size, engine in sorted(sizes.items()))
+        raise Unfit(f"the engines' KV blocks differ in size: {said} tokens; all of a cluster have the same")
+    series = {found: engine for engine in engines if (found := series_of(engine.version))}
+    if len(series) > 1:
+        said = ", ".join(f"{engine.name} has {'.'.join(map(str, found))}" for found, engine in sorted(series.items()))
+        raise Unfit(f"the engines' vLLM differ: {said}; all of a cluster have the same")
+
+
+def series_of(version: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """What two versions share that may pass KV to each other: the major number, before 1.0 the minor one too."""
+    if version is None:
+        return None
+    return version[:1] if version[0] else version[:2]
 
 
 async def meet_all(engines: list[Engine], cluster: LiveCluster, timeout: float) -> list[Unfit | Unreachable | None]:

@@ -68,8 +68,8 @@ def serve(
     """
     if (cluster is None) == (emulate is None):
         raise ValueError("give a live cluster, or --emulate with a topology such as 2P4D")
-    from .cluster_file import LiveCluster
     from .emulated_cluster import EmulatedCluster, default_records
+    from .running import running
     from .server import Doors, new_key, read_keys
 
     doors = Doors(
@@ -97,7 +97,7 @@ def serve(
             _say(f"starting {len(engines.config.instance_names())} emulated engines")
             served = stack.enter_context(engines).cluster()
         else:
-            served = LiveCluster.load(str(cluster))
+            served = running(str(cluster))
         file = records or default_records(Path("live-records"), served.name)
         _run(served, settings, doors, file, wait, shown_key)
 

@@ -16,7 +16,7 @@ from ..envs.cluster_config import STRICT
 from ..envs.router_constants import from_cluster
 from .clock import Clock
 from .cluster_file import ROLES, EngineEntry, LiveCluster, Role
-from .engine import Engine, Unfit, meet_all
+from .engine import Engine, Unfit, check_alike, meet_all
 from .engine_watch import EngineWatch, WatchLimits
 from .http_client import Unreachable
 from .metrics import RouterMetrics
@@ -140,7 +140,7 @@ class Service:
             wait_s: how long engines may take to answer; those that do not are ejected until they do.
 
         Raises:
-            ValueError: an engine is not what the cluster says, or block sizes differ.
+            ValueError: an engine is not what the cluster says, or block sizes or versions differ.
             Unreachable: no engine of a pool answers in time.
         """
         loop = asyncio.get_running_loop()
@@ -180,17 +180,14 @@ class Service:
         self._flusher = asyncio.create_task(self._flush(), name="records")
 
     def _check_pools(self) -> None:
-        """Every pool has an engine that is up, and all KV blocks are of one size."""
-        sizes = {engine.block_size: engine for engine in self.engines if engine.block_size}
-        if len(sizes) > 1:
-            said = ", ".join(f"{engine.name} has {size}" for size, engine in sorted(sizes.items()))
-            raise Unfit(f"the engines' KV blocks differ in size: {said} tokens; all of a cluster have the same")
+        """Every pool has an engine that is up, and all can pass KV to each other."""
+        check_alike(self.engines)
         for role in ROLES:
             pool = [engine for engine in self.engines if engine.role == role]
             if pool and all(engine.health != "up" for engine in pool):
                 reasons = "; ".join(f"{engine.name}: {engine.reason}" for engine in pool)
                 raise Unreachable(f"no {role} engine answers ({reasons})")
-        size = next(iter(sizes))
+        size = next(engine.block_size for engine in self.engines if engine.block_size)
         for engine in self.engines:  # Those that are away are believed to be alike.
             engine.block_size = engine.block_size or size
 
@@ -293,9 +290,11 @@ class Service:
         """The watch has ejected an engine, or has let it return, perhaps as one of another size.
 
         Raises:
+            Unfit: it cannot pass KV to the others, or they to it.
             ValueError: its size does not fit its profile.
         """
         if engine.health == "up" and engine in self.engines:
+            check_alike(each for each in self.engines if each.health == "up")
             believed = self.router.state.cluster.instances[self._index(engine)]
             now = engine.spec(self.cluster)
             if (now.num_blocks, now.max_model_len) != (believed.num_blocks, believed.max_model_len):
@@ -342,9 +341,7 @@ class Service:
                 raise Conflict(f"url is {entry.url}, the address of {engine.name}")
         engine = self._engine(role, name, entry)
         await engine.meet(self.cluster, self.options.watch.silent_s)
-        size = self.engines[0].block_size
-        if engine.block_size != size:
-            raise Unfit(f"{name} has KV blocks of {engine.block_size} tokens; the others have {size}")
+        check_alike([*(each for each in self.engines if each.health == "up"), engine])
         at = self._index(pool[-1]) + 1
         self._resize([*self.engines[:at], engine, *self.engines[at:]])
         engine.health, engine.reason = "up", ""

@@ -21,12 +21,16 @@ def emulate_engine(
     side_channel_host: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
     model: Annotated[str | None, typer.Option(help="Name of the model. Default: the profile's.")] = None,
     kv_tokens: Annotated[int | None, typer.Option(help="Tokens that the KV cache holds.")] = None,
+    num_blocks: Annotated[int | None, typer.Option(help="The same in KV blocks.")] = None,
     block_size: Annotated[int | None, typer.Option(help="Tokens of a KV block.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(help="Requests that run at a time.")] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Tokens of a step.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Context limit, tokens.")] = None,
     lease_s: Annotated[
         float | None, typer.Option(help="Engine seconds for which KV is held for a decode engine.")
     ] = None,
+    egress_gb_per_s: Annotated[float | None, typer.Option(help="Rate at which KV is pulled from it.")] = None,
+    latency_ms: Annotated[float | None, typer.Option(help="Latency of such a pull.")] = None,
     time_scale: Annotated[float, typer.Option(help="Wall seconds of an engine second: 10 is slower than life.")] = 1.0,
     kv_load_failure_policy: Annotated[str, typer.Option(help="fail or recompute.")] = "fail",
     hazards: Annotated[
@@ -48,10 +52,14 @@ def emulate_engine(
         process.die_with_parent()
     overrides: dict[str, Any] = {
         "kv_tokens": kv_tokens,
+        "num_blocks": num_blocks,
         "block_size": block_size,
         "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
         "max_model_len": max_model_len,
         "lease_s": lease_s,
+        "egress_gb_per_s": egress_gb_per_s,
+        "latency_ms": latency_ms,
     }
     given: dict[str, Any] = {
         "profile": profile,

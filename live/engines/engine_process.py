@@ -4,7 +4,8 @@ The server starts a process for its core, and that one a process for its worker.
 below it go on for ever, with their memory and ports. Here each asks the kernel to be killed with its parent: children
 that start afresh run this file again (under another name), children that are copies run the hook.
 
-Takes the id of the process that starts it, then vLLM's own arguments.
+Takes the id of the process that starts it, then vLLM's own arguments. With `detached` in place of the id the first
+process outlives the one that started it; those below still end with it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-die_with_parent()
+first = __name__ == "__main__"
+starter = sys.argv.pop(1) if first else ""
+
+if starter != "detached":
+    die_with_parent()
 os.register_at_fork(after_in_child=die_with_parent)
 
-if __name__ == "__main__":
-    if os.getppid() != int(sys.argv.pop(1)):
+if first:
+    if starter != "detached" and os.getppid() != int(starter):
         sys.exit("the process that started this engine has ended")
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

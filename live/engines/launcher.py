@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import os
-import re
 import signal
-import socket
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
-Role = Literal["prefill", "decode", "mixed"]
-
-HOST = "127.0.0.1"
-PORTS = range(20_000, 32_000)
-"""Where free ports are looked for: below those that Linux gives to outgoing connections, as an engine takes its side
-channel only a minute after it was started."""
-
-_given: set[int] = set()
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """What may differ between engines.
-
-    Attributes:
-        block_size: tokens in a KV block; a multiple of 32 on the CPU.
-        num_blocks: KV blocks that requests can use; vLLM keeps one more for itself.
-        max_model_len: tokens of a prompt and its output together.
-        max_num_seqs: requests that run at the same time.
-        lease_s: seconds that a prefill engine keeps KV blocks for a decode leg, whole.
-        kv_load_failure_policy: what a decode engine does when a pull fails: answer with an error, or prefill itself.
-        dtype: of weights and KV. With float32 engines of all kinds choose the same tokens.
-        arguments: further arguments of vLLM.
-    """
-
-    block_size: int = 32
-    num_blocks: int = 128
-    max_model_len: int = 2048
-    max_num_seqs: int = 64
-    lease_s: int = 30
-    kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
-    dtype: str = "float32"
-    arguments: tuple[str, ...] = ()
+from .ports import HOST, free_port
+from .signs_of_life import is_healthy, reason_in
+from .vllm_command import HIDDEN_VARIABLES, EngineOptions, Role, VllmCommand
 
 
 class RealEngine:
@@ -129,41 +93,16 @@ class RealEngine:
 
     def command(self) -> list[str]:
         """The words that start it."""
-        options = self.options
-        words = [str(self._python), str(Path(__file__).with_name("engine_process.py")), str(os.getpid())]
-        words += ["--model", str(self.model), "--served-model-name", self.name, "--dtype", options.dtype]
-        words += ["--host", HOST, "--port", str(self.port), "--enforce-eager"]
-        words += ["--max-model-len", str(options.max_model_len), "--max-num-seqs", str(options.max_num_seqs)]
-        words += ["--block-size", str(options.block_size), "--num-gpu-blocks-override", str(options.num_blocks + 1)]
-        words += ["--enable-request-id-headers", "--enable-prompt-tokens-details"]
-        if self.role != "mixed":
-            transfer = {
-                "kv_connector": "NixlConnector",
-                "kv_role": "kv_producer" if self.role == "prefill" else "kv_consumer",
-                "kv_buffer_device": "cpu",
-                "kv_load_failure_policy": options.kv_load_failure_policy,
-                "kv_connector_extra_config": {"kv_lease_duration": options.lease_s},
-            }
-            words += ["--kv-transfer-config", json.dumps(transfer)]
-        return [*words, *options.arguments]
+        return self._command.words(self._python, os.getpid())
 
     def environment(self) -> dict[str, str]:
         """Its environment variables: those of this process and those that it needs."""
-        ours = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        return ours | {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "TRANSFORMERS_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
-            "VLLM_SLEEP_WHEN_IDLE": "1",
-            "VLLM_NIXL_SIDE_CHANNEL_HOST": HOST,
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side_channel_port),
-            "UCX_TLS": "tcp,self,sm",
-            "UCX_NET_DEVICES": "lo",
-        }
+        ours = {key: value for key, value in os.environ.items() if key not in HIDDEN_VARIABLES}
+        return ours | self._command.environment()
+
+    @property
+    def _command(self) -> VllmCommand:
+        return VllmCommand(self.role, str(self.model), self.name, self.port, self.side_channel_port, self.options)
 
     def start(self) -> None:
         """Starts it and returns at once.
@@ -201,28 +140,14 @@ class RealEngine:
 
     def healthy(self, limit_s: float = 5.0) -> bool:
         """Whether /health answers 200."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=limit_s)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        return is_healthy(self.port, limit_s)
 
     def reason(self) -> str:
         """The first error in the log since the start, or the last line."""
         if not self.log.exists():
             return "it wrote nothing"
         text = self.log.read_bytes()[self._log_start :].decode(errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        for number, line in enumerate(lines):
-            found = None if _HARMLESS.search(line) else _ERROR.search(line)
-            if found and "validation error" in line:  # of pydantic: what is wrong follows
-                return " ".join(lines[number + 1 : number + 2])[:300] or found.group(1)
-            if found:
-                return found.group(1)
-        return lines[-1] if lines else "it wrote nothing"
+        return reason_in(text)
 
     def stop(self, limit_s: float = 15.0) -> None:
         """Ends it: asks first, kills after the limit."""
@@ -243,11 +168,6 @@ class RealEngine:
             self._running.wait()
 
 
-_ERROR = re.compile(r"((?:\b\w*(?:Error|Exception)|\berror): \S.*)")
-
-_HARMLESS = re.compile(r"\b(?:DEBUG|INFO|WARNING)\b")
-
-
 def start_all(engines: list[RealEngine], limit_s: float = 300.0) -> None:
     """Starts engines side by side and waits until each answers; if one does not, all are killed.
 
@@ -263,29 +183,3 @@ def start_all(engines: list[RealEngine], limit_s: float = 300.0) -> None:
         for engine in engines:
             engine.kill()
         raise
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on and that this function has not given before.
-
-    Raises:
-        RuntimeError: there is none.
-    """
-    # Processes start at different places, so that two of them seldom look at the same port.
-    first = os.getpid() * 37 % len(PORTS)
-    for step in range(len(PORTS)):
-        port = PORTS[(first + step) % len(PORTS)]
-        if port not in _given and _free(port):
-            _given.add(port)
-            return port
-    raise RuntimeError(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-        except OSError:
-            return False
-    return True

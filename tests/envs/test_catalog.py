@@ -4,9 +4,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from disaggroute.envs import catalog
 
@@ -284,3 +285,31 @@ def test_merging_goes_into_mappings_and_replaces_the_rest() -> None:
     base = {"a": {"b": 1, "c": [1, 2]}, "d": 3}
     assert catalog.merge(base, {"a": {"c": [9]}, "e": 4}) == {"a": {"b": 1, "c": [9]}, "d": 3, "e": 4}
     assert base == {"a": {"b": 1, "c": [1, 2]}, "d": 3}
+
+
+class Cat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["cat"]
+    lives: int = Field(9, le=9)
+
+
+class Dog(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["dog"]
+    tricks: list[str] = Field(min_length=1)
+
+
+class House(BaseModel):
+    pet: Cat | Dog = Field(discriminator="kind")
+
+
+def test_fields_of_a_union_are_named_as_they_are_written() -> None:
+    def said(**pet: Any) -> str:
+        with pytest.raises(ValueError) as refused:
+            catalog.validate(House, {"pet": pet}, "house")
+        return str(refused.value)
+
+    assert said(kind="cat", lives=10) == "house: pet.lives is 10; it must be less than or equal to 9"
+    assert said(kind="cat", trick=[]) == "house: unknown field of pet 'trick'; allowed: kind, lives"
+    assert said(kind="dog", tricks=[]) == "house: pet.tricks is []; it must have at least 1 item"
+    assert said(kind="dog") == "house: pet.tricks is missing; it is required"

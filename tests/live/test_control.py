@@ -132,20 +132,45 @@ def test_an_engine_with_legs_in_flight_is_removed_only_by_force() -> None:
     run(test)
 
 
+def test_an_engine_that_returns_with_another_vllm_stays_ejected() -> None:
+    async def test(setup: Setup, ask: Ask) -> None:
+        engine, scripted = setup.service.engine("decode/0"), setup.engines["decode/0"]
+        port = scripted.port
+        await scripted.kill()
+        await until(lambda: engine.health == "ejected")
+        scripted.version = "0.33.0"
+        await scripted.listen(port)
+        await until(lambda: "vLLM differ" in engine.reason)
+        assert engine.health == "ejected" and "decode/0 has 0.33" in engine.reason
+        scripted.version = "0.32.1"
+        await until(lambda: engine.health == "up")
+
+    run(test)
+
+
 def test_what_does_not_fit_is_not_added() -> None:
     async def test(setup: Setup, ask: Ask) -> None:
         async def refused(role: str, entry: dict[str, Any]) -> tuple[int, str]:
             got = await ask("POST", "/admin/engines", {"role": role, "engine": entry})
             return got.status, got.json["error"]["message"]
 
-        async with ScriptedEngine(model="other") as other, ScriptedEngine(block_size=32) as large:
+        async with (
+            ScriptedEngine(model="other") as other,
+            ScriptedEngine(block_size=32) as large,
+            ScriptedEngine(version="0.31.9") as old,
+        ):
             assert await refused("decode", {"url": other.url}) == (
                 400,
                 f"decode/2 ({other.url}) serves other; the cluster's model is tiny",
             )
             assert await refused("decode", {"url": large.url}) == (
                 400,
-                "decode/2 has KV blocks of 32 tokens; the others have 16",
+                "the engines' KV blocks differ in size: decode/1 has 16, decode/2 has 32 tokens; "
+                "all of a cluster have the same",
+            )
+            assert await refused("decode", {"url": old.url}) == (
+                400,
+                "the engines' vLLM differ: decode/2 has 0.31, decode/1 has 0.32; all of a cluster have the same",
             )
             assert await refused("mixed", {"url": large.url}) == (
                 409,

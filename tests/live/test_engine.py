@@ -12,7 +12,7 @@ import pytest
 from disaggroute.envs import profiles
 from disaggroute.live.breaker import ORDINARY
 from disaggroute.live.cluster_file import LiveCluster
-from disaggroute.live.engine import Engine, Unfit, meet_all
+from disaggroute.live.engine import Engine, Unfit, check_alike, meet_all, series_of
 from disaggroute.live.engine_metrics import MissingMetric, Reported
 from disaggroute.live.http_client import Unreachable
 
@@ -356,3 +356,46 @@ def test_what_was_assigned_goes_on_only_to_an_engine_that_is_up_and_not_broken()
     assert engine.may_go_on(before)
     engine.health = "ejected"
     assert not engine.may_go_on(before)
+
+
+def of_versions(*versions: tuple[int, ...] | None) -> list[Engine]:
+    """Engines of a cluster, seen with these versions and blocks of one size."""
+    of = cluster("http://127.0.0.1:1", *(f"http://127.0.0.1:{2 + k}" for k in range(len(versions) - 1)))
+    engines = []
+    for version, (role, k, entry) in zip(versions, of.engines(), strict=True):
+        engine = Engine.of(role, of.engine_name(role, k), entry, faults=3, pause_s=1.0)
+        engine.version, engine.block_size = version, 16
+        engines.append(engine)
+    return engines
+
+
+@pytest.mark.parametrize(
+    ("version", "series"),
+    [((0, 32, 1), (0, 32)), ((0, 32), (0, 32)), ((1, 4, 0), (1,)), ((2, 0), (2,)), (None, None)],
+)
+def test_before_1_the_minor_number_counts(version: tuple[int, ...] | None, series: tuple[int, ...] | None) -> None:
+    assert series_of(version) == series
+
+
+@pytest.mark.parametrize(
+    "versions", [[(0, 32, 0), (0, 32, 1)], [(0, 32, 0), None, (0, 32, 0)], [(1, 0, 0), (1, 9, 0)], [None, None]]
+)
+def test_engines_of_one_series_are_alike(versions: list[tuple[int, ...] | None]) -> None:
+    check_alike(of_versions(*versions))
+
+
+def test_engines_of_two_series_are_unfit_with_one_of_each() -> None:
+    with pytest.raises(Unfit) as refused:
+        check_alike(of_versions((0, 32, 0), (0, 9, 2), (0, 32, 0)))
+    said = "the engines' vLLM differ: decode/0 has 0.9, decode/1 has 0.32; all of a cluster have the same"
+    assert str(refused.value) == said
+
+
+def test_engines_with_blocks_of_two_sizes_are_unfit_with_one_of_each() -> None:
+    engines = of_versions((0, 32, 0), None, None)
+    engines[1].block_size, engines[2].block_size = 32, 0
+    with pytest.raises(Unfit) as refused:
+        check_alike(engines)
+    said = "the engines' KV blocks differ in size: prefill/0 has 16, decode/0 has 32 tokens; "
+    said += "all of a cluster have the same"
+    assert str(refused.value) == said

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from disaggroute.live.engines.launcher import EngineOptions, RealEngine, free_port, start_all
+from disaggroute.live.engines.launcher import EngineOptions, RealEngine, start_all
+from disaggroute.live.engines.ports import free_port
 
 HEALTHY = """
 import http.server, sys

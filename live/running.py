@@ -1,0 +1,35 @@
+"""A live cluster by its name or file, with the addresses of its engines, whoever has started them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import launch_file
+from .cluster_file import LiveCluster
+from .up.state import StateFolder, definition
+
+
+def running(name_or_path: str | Path) -> LiveCluster:
+    """The cluster that a router or a measurement is pointed at.
+
+    One with addresses is as its file says it; whether its engines answer is not asked. Of one with a `launch` section
+    the addresses are those that `disaggroute live up` has written down.
+
+    Args:
+        name_or_path: a name from `catalog.names("live")`, or a path that ends in .yaml.
+
+    Raises:
+        ValueError: as `LiveCluster.load` has it; or the cluster has a `launch` section and is not up, or was started
+            before the file changed.
+    """
+    file = launch_file.read(name_or_path)
+    if isinstance(file, LiveCluster):
+        return file
+    folder = StateFolder(file.name)
+    state = folder.read()
+    if state is None or all(folder.first_process(engine) is None for engine in state.engines):
+        raise ValueError(f"{name_or_path} is not up; run `disaggroute live up {name_or_path}` first")
+    if state.definition != definition(file):
+        how = f"run `disaggroute live down {name_or_path}` and `live up`"
+        raise ValueError(f"{name_or_path} has changed since `live up`; {how}")
+    return LiveCluster.load(folder.cluster_file)

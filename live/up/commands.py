@@ -1,0 +1,159 @@
+"""`disaggroute live up`, `live status` and `live down`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .raising import Tell
+    from .standing import Standing
+
+CLUSTER = typer.Argument(help="Live cluster: a name or a YAML file.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module to an app."""
+    app.command()(up)
+    app.command()(status)
+    app.command()(down)
+
+
+def up(
+    cluster: Annotated[str, CLUSTER],
+    wait: Annotated[float, typer.Option(min=1, help="Seconds that engines may take to answer.")] = 600.0,
+) -> None:
+    """Start the engines of a cluster on this machine, and wait until they answer.
+
+    They go on when this command has ended, until `live down`. Engines that run are left alone: a second time it starts
+    only those that have died. If one cannot start, those that were started with it are ended again.
+    """
+    from ..cluster_file import LiveCluster
+    from ..launch_file import read
+    from .raising import up as raise_up
+
+    file = read(cluster)
+    if isinstance(file, LiveCluster):
+        raise ValueError(f"{cluster} has no `launch` section; its engines are started elsewhere and found by their url")
+    started: list[str] = []
+    signal.signal(signal.SIGTERM, _interrupted)
+    with _progress() as show:
+
+        def tell(name: str, what: str) -> None:
+            started.extend([name] if what == "starting" else [])
+            show(name, what)
+
+        raised = raise_up(file, cluster, tell, wait)
+    for role, k, entry in raised.engines():
+        typer.echo(f"{raised.engine_name(role, k)} at {entry.url}")
+    was = "is up" if started else "was up already"
+    typer.echo(f"{raised.name} {was}; `disaggroute live serve {cluster}` serves on it, `live down {cluster}` ends it")
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """SIGTERM is like Ctrl-C: what was started is taken down."""
+    raise KeyboardInterrupt
+
+
+def status(
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="[CLUSTER]", help="Live cluster; by default all that are up.")
+    ] = None,
+) -> None:
+    """Show which engines run and answer; exit code 1 if something is not well."""
+    from ..launch_file import read
+    from .standing import standing, standing_of
+    from .state import state_root
+
+    found = [standing_of(name) for name in _names()] if cluster is None else [standing(read(cluster))]
+    for each in found:
+        _show(each)
+    if not found:
+        typer.echo(f"nothing is up ({state_root()})")
+    if not all(each.well for each in found):
+        raise typer.Exit(1)
+
+
+def down(cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a YAML file.")]) -> None:
+    """End all engines that `live up` has started, also after a crash of it; nothing is an error."""
+    from .raising import down as take_down
+
+    name = _name(cluster)
+    count = take_down(name)
+    typer.echo(f"{name} is down; {count} engine{'s' if count != 1 else ''} ended" if count else f"{name} was not up")
+
+
+def _name(cluster: str) -> str:
+    """Of the cluster, also where its file is not what it was when it was started.
+
+    Raises:
+        ValueError: there is neither such a state nor such a file.
+    """
+    from ...envs import catalog
+    from ..cluster_file import LiveCluster
+
+    if cluster in _names():
+        return cluster
+    return str(catalog.read("live", cluster).get("name", LiveCluster.model_fields["name"].default))
+
+
+def _names() -> list[str]:
+    """Names of the clusters that are up, or were when something broke off."""
+    from .state import started
+
+    return started()
+
+
+def _show(found: Standing) -> None:
+    import time
+
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    if found.engines:
+        table = Table(box=SIMPLE_HEAD, title=found.name, title_justify="left")
+        for column in ("engine", "role", "pid", "alive", "healthy", "url", "version", "since", "log"):
+            table.add_column(column, no_wrap=True)
+        for engine in found.engines:
+            alive = ("yes" if engine.pid else "no") if engine.here else ""
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(engine.since)) if engine.since else ""
+            table.add_row(
+                *(engine.name, engine.role, str(engine.pid or ""), alive, "yes" if engine.healthy else "no"),
+                *(engine.url, engine.version, since, engine.log),
+            )
+        # Lines are not folded where nobody looks at a screen.
+        width = max(Console().width, Console(width=1_000).measure(table).maximum)
+        Console(highlight=False, width=width).print(table)
+    if found.folder:
+        typer.echo(f"logs in {found.folder}")
+    if found.complaint:
+        typer.echo(found.complaint, err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """A line per engine on the standard error: what it does, and for how long."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress = Progress(*columns, console=console)
+    tasks: dict[str, TaskID] = {}
+
+    def tell(name: str, what: str) -> None:
+        progress.start()  # Where there is nothing to show nothing is drawn.
+        if name not in tasks:
+            tasks[name] = progress.add_task("", total=1)
+        progress.update(tasks[name], description=f"{name} {what}", completed=what in ("ready", "ended"))
+
+    try:
+        yield tell
+    finally:
+        if progress.live.is_started:
+            progress.stop()

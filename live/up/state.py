@@ -1,0 +1,222 @@
+"""What is written down of engines that `live up` has started: a folder for each cluster.
+
+    state.json          which file they come from, and for each engine what starts it
+    cluster.yaml        the cluster with their addresses, as the router takes it
+    prefill-0.pid       the kernel's word on an engine's first process, written by that process itself
+    prefill-0.log       what the engine has said
+
+state.json is written before the first engine starts, and whatever an engine starts carries the launch's mark. So
+`live down` finds everything, at whatever moment `live up` was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...envs.atomic_file import write_atomically
+from ..cluster_file import LiveCluster, Role
+from ..launch_file import LaunchFile
+from .processes import MARK, Process, every, look, marks, parse
+
+VARIABLE = "DISAGGROUTE_STATE"
+"""Environment variable with the folder in which the clusters' folders lie."""
+
+SCHEMA = 1
+
+
+class EngineState(BaseModel):
+    """One engine that was or is to be started.
+
+    Attributes:
+        role: of it.
+        index: within its pool.
+        name: of it.
+        port: of its HTTP API, on this machine.
+        side_channel_port: that KV is pulled from.
+        words: the command.
+        environment: variables beside those of the process that starts it.
+        hidden: variables of that process which it does not get.
+        log_from: bytes of its log that are from earlier starts.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Role
+    index: int
+    name: str
+    port: int
+    side_channel_port: int
+    words: list[str]
+    environment: dict[str, str]
+    hidden: list[str] = []
+    log_from: int = 0
+
+    @property
+    def stem(self) -> str:
+        """How its files begin."""
+        return f"{self.role}-{self.index}"
+
+
+class State(BaseModel):
+    """One launch.
+
+    Attributes:
+        schema_version: of this file.
+        name: of the cluster.
+        source: the file or the name that was given.
+        definition: fingerprint of what the file said.
+        launch: a word of its own, in the mark of all its processes.
+        engines: all of them.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA
+    name: str
+    source: str
+    definition: str
+    launch: str
+    engines: list[EngineState]
+
+
+def definition(file: LaunchFile) -> str:
+    """Fingerprint of what a file says."""
+    text = json.dumps(file.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def state_root() -> Path:
+    """The folder of all clusters' folders: `$DISAGGROUTE_STATE`, else `.disaggroute/live` where the command runs."""
+    return Path(os.environ.get(VARIABLE) or ".disaggroute/live").absolute()
+
+
+def folder_name(name: str) -> str:
+    """The name of a cluster's folder."""
+    return re.sub(r"[^\w.-]+", "-", name).lstrip(".-") or "live"
+
+
+def started() -> list[str]:
+    """Names of the clusters of which there is a state, sorted.
+
+    Raises:
+        ValueError: one is unreadable.
+    """
+    names = []
+    for file in sorted(state_root().glob("*/state.json")):
+        try:
+            names.append(str(json.loads(file.read_bytes())["name"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(f"{file} is unreadable; end its engines by hand, and remove it") from None
+    return names
+
+
+class StateFolder:
+    """The folder of one cluster.
+
+    Args:
+        name: of the cluster.
+        root: the folder of all clusters' folders; None: the usual one.
+    """
+
+    def __init__(self, name: str, root: Path | None = None) -> None:
+        self.name = name
+        self.path = (root or state_root()) / folder_name(name)
+
+    @property
+    def _file(self) -> Path:
+        return self.path / "state.json"
+
+    @property
+    def cluster_file(self) -> Path:
+        """The cluster with addresses."""
+        return self.path / "cluster.yaml"
+
+    def log(self, engine: EngineState) -> Path:
+        """What an engine has said."""
+        return self.path / f"{engine.stem}.log"
+
+    def pid_file(self, engine: EngineState) -> Path:
+        """The kernel's word on its first process."""
+        return self.path / f"{engine.stem}.pid"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time that starts or ends engines.
+
+        Raises:
+            RuntimeError: another one is at it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RuntimeError(f"{self.name}: another `live up` or `live down` of it runs; wait for it") from None
+            yield
+
+    def read(self) -> State | None:
+        """The launch; None if there is none.
+
+        Raises:
+            ValueError: the file is unreadable, of another version or another cluster's.
+        """
+        try:
+            content = self._file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ValueError(f"{self._file}: the file cannot be read ({error.strerror})") from None
+        try:
+            state = State.model_validate_json(content)
+        except ValidationError:
+            raise ValueError(f"{self._file} is no state of this version; end its engines by hand") from None
+        if state.name != self.name:
+            raise ValueError(f"{self.path} is the state of the cluster {state.name}; give {self.name} another name")
+        return state
+
+    def write(self, state: State, cluster: LiveCluster | None = None) -> None:
+        """Writes a launch down, and the cluster that it leads to.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if cluster is not None:
+            import yaml
+
+            fields = cluster.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            write_atomically(self.cluster_file, yaml.safe_dump(fields, sort_keys=False).encode())
+        write_atomically(self._file, (state.model_dump_json(indent=1) + "\n").encode())
+
+    def forget(self) -> None:
+        """Removes what was written down, but the logs."""
+        for file in [self._file, self.cluster_file, *self.path.glob("*.pid")]:
+            file.unlink(missing_ok=True)
+
+    def first_process(self, engine: EngineState) -> Process | None:
+        """An engine's first process, if it runs."""
+        try:
+            written = parse(self.pid_file(engine).read_text())
+        except OSError:
+            return None
+        return look(written.pid) if written is not None and written.runs() else None
+
+    def processes(self, state: State, of: list[EngineState] | None = None) -> list[Process]:
+        """All processes that run of a launch, or of some of its engines."""
+        engines = state.engines if of is None else of
+        wanted = {mark(state, engine)[MARK] for engine in engines}
+        sessions = {first.pid for engine in engines if (first := self.first_process(engine))}
+        return [each for each in every() if each.session in sessions or marks(each) in wanted]
+
+
+def mark(state: State, engine: EngineState) -> dict[str, str]:
+    """The variable that all processes of an engine carry."""
+    return {MARK: f"{state.launch}/{engine.stem}"}
