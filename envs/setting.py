@@ -129,6 +129,14 @@ class Setting:
         sizes = {role: len(getattr(self.cluster, role)) for role in ("prefill", "decode", "mixed")}
         return {role: size for role, size in sizes.items() if size}
 
+    def nothing_to_decide(self, seed: int) -> str:
+        """The sentence for an agent that would have nothing to do with the trace of a seed."""
+        window = self.window
+        return (
+            f"{self.name}, seed {seed}: no request awaits a decision between {window.start / PS_PER_S:g} s and "
+            f"{window.end / PS_PER_S:g} s; raise the rate or the duration"
+        )
+
     def check_seeds(self, seeds: range) -> None:
         """Refuses several seeds where there is one real trace.
 
