@@ -205,6 +205,15 @@ class LiveDisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         return np.concatenate(self._moment.masks).astype(np.bool_)
 
     @property
+    def simulator(self) -> Any:
+        """There is none.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("backend live has no simulator, so nothing to snapshot, clone or draw; see `records`")
+
+    @property
     def trace(self) -> Trace:
         """The requests of the episode.
 

@@ -144,5 +144,6 @@ class Fates:
         decision = story.decision
         if decision is not None:
             row["prefill"], row["decode"] = decision.prefill, decision.decode
-        row["status"] = FINISHED if self._served(k, story) else REJECTED if decision is None else FAILED
+        refused = decision is None and story.status == "rejected"
+        row["status"] = FINISHED if self._served(k, story) else REJECTED if refused else FAILED
         return row
