@@ -26,11 +26,9 @@ def twin(cluster: LiveCluster) -> ClusterConfig:
 
 
 def _pool(cluster: LiveCluster, entry: EngineEntry) -> Pool:
-    limits = [limit for limit in (entry.overrides.max_model_len, cluster.max_model_len) if limit is not None]
-    changes = {"max_model_len": min(limits)} if limits else {}
-    return Pool(
-        count=1, profile=entry.profile or cluster.profile, overrides=entry.overrides.model_copy(update=changes)
-    )
+    limit = {} if cluster.max_model_len is None else {"max_model_len": cluster.max_model_len}
+    overrides = entry.overrides.model_copy(update=limit)
+    return Pool(count=1, profile=entry.profile or cluster.profile, overrides=overrides)
 
 
 def with_targets(trace: Trace, believed: SloTargets, cluster: LiveCluster) -> Trace:

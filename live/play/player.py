@@ -157,4 +157,4 @@ class Player:
         """Says something once."""
         if (about or text) not in self._warned:
             self._warned.add(about or text)
-            gym.logger.warn(text)
+            gym.logger.warn("%s", text)

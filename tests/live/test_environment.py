@@ -28,7 +28,6 @@ from disaggroute.envs.records import FAILED, FINISHED, REJECTED
 from disaggroute.envs.simulator.router_state import RouterState
 from disaggroute.envs.wrappers import DiscreteActions
 from disaggroute.live import router as live_router
-from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.environment import LiveDisaggRouteEnv
 from disaggroute.live.http_client import HttpClient
@@ -255,7 +254,7 @@ def test_a_static_predictor_says_what_is_expected_and_others_learn(make: Any) ->
         env.close()
 
 
-# --- what may happen to engines ----------------------------------------------------------------------------------------
+# --- what may happen to engines -------------------------------------------------------------------------------------
 
 
 def test_a_pair_that_goes_away_after_the_observation_is_replaced_and_info_says_so(make: Any) -> None:
@@ -267,7 +266,7 @@ def test_a_pair_that_goes_away_after_the_observation_is_replaced_and_info_says_s
     assert info["fallback"] == "unavailable"
     assert [mask.tolist() for mask in info["action_mask"]] == [[1], [0, 1]]
     assert env.unwrapped.action_masks().tolist() == [True, False, True]
-    with pytest.raises(ValueError, match="action: decode instance 0 is masked .* allowed are 1"):
+    with pytest.raises(ValueError, match=r"action: decode instance 0 is masked .* allowed are 1"):
         env.step((0, 0))
     inside(env, lambda service: service.drain(service.engines[1], False))
     _, _, _, _, info = env.step((0, 1))
@@ -462,7 +461,7 @@ def test_requests_that_an_engine_could_not_take_are_left_out_and_that_is_said(ma
     with pytest.warns(UserWarning, match=said):
         env.reset(seed=0)
     trace = live(env).trace
-    assert 0 < len(trace) and (trace.prompt + trace.output <= 200).all()
+    assert len(trace) > 0 and (trace.prompt + trace.output <= 200).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once
         env.reset(seed=1)
@@ -481,75 +480,14 @@ def test_bad_actions_seeds_and_options_are_refused(make: Any) -> None:
         env.step((0, 0))
     with pytest.raises(ValueError, match="seed is -1"):
         env.reset(seed=-1)
-    with pytest.raises(ValueError, match="options is .*; reset takes none"):
+    with pytest.raises(ValueError, match=r"options is .*; reset takes none"):
         env.reset(options={"a": 1})
     env.reset(seed=0)
     for action in (0, (0, 1, 2), "ab", (0.5, 0), (True, 0), None):
         with pytest.raises(ValueError, match=r"it must be two integers, \(prefill, decode\), of the action space"):
             env.step(action)
-    for action, sentence in {(1, 0): "prefill instance is 1; allowed are 0 to 0", (0, -1): "decode instance is -1"}.items():
+    outside = {(1, 0): "prefill instance is 1; allowed are 0 to 0", (0, -1): "decode instance is -1; allowed are 0 to"}
+    for action, sentence in outside.items():
         with pytest.raises(ValueError, match=sentence):
             env.step(action)
     env.step((0, 0))
-
-
-FIELDS = {
-    "name": "nowhere",
-    "model": "tiny",
-    "profile": PROFILE,
-    "prefill": [{"url": "http://127.0.0.1:1"}],
-    "decode": [{"url": "http://127.0.0.1:2"}],
-}
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no cluster": ({"cluster": None}, "cluster is missing; backend live needs one"),
-    "unknown cluster": ({"cluster": "cpu-smok"}, "cpu-smoke"),
-    "bad cluster": ({"cluster": FIELDS | {"decode": []}}, "decode is empty"),
-    "unknown backend": ({"backend": "life"}, "unknown backend 'life'.*live"),
-    "no rate": ({"rate": None}, "rate is missing; chat-nowhere needs one in requests/s"),
-    "too small": ({"pad_to": [1, 0]}, r"pad_to is \[1, 0\]; it must hold 2 numbers \(prefill, decode\), at least \[1, 1\]"),
-    "topology": ({"topology": "2P4D"}, "topology is '2P4D'; with backend live the cluster's file says it"),
-    "profile": ({"profile": PROFILE}, "profile is .*; with backend live the cluster's file says it"),
-    "hidden state": ({"observability": "full"}, "observability is full; with backend live"),
-    "scaled constants": ({"constants_scale": 0.5}, r"constants_scale is 0\.5; with backend live"),
-    "pictures": ({"render_mode": "rgb_array"}, "render_mode is 'rgb_array'; a live cluster is not rendered"),
-    "no number": ({"rest_s": -1}, "rest_s is -1; it must be a number of at least 0"),
-    "unknown field": ({"tpology": "2P4D"}, "tpology"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_arguments_are_refused_with_a_sentence(case: str) -> None:
-    arguments, sentence = REFUSED[case]
-    usual = {"backend": "live", "cluster": FIELDS, "config": "chat", "rate": 1.0}
-    with pytest.raises(ValueError, match=sentence):
-        gym.make(disaggroute.ENVIRONMENT, **usual | arguments)
-
-
-def test_engines_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("disaggroute.live.play.player.MEET_S", 0.0)
-    env = gym.make(disaggroute.ENVIRONMENT, backend="live", cluster=FIELDS, config="chat", rate=1.0)
-    with pytest.raises(ConnectionError, match=r"no prefill engine answers \(prefill/0: http://127\.0\.0\.1:1: Connect"):
-        env.reset(seed=0)
-    env.close()
-
-
-def test_many_at_a_time_are_refused() -> None:
-    with pytest.raises(ValueError, match="backend is live; many environments at a time need the simulator"):
-        gym.make_vec(disaggroute.ENVIRONMENT, num_envs=2, backend="live", cluster=FIELDS)
-
-
-def test_a_live_environment_has_no_simulator_to_take_snapshots_of(make: Any) -> None:
-    env = make()
-    with pytest.raises(RuntimeError, match="backend live has no simulator"):
-        env.unwrapped.simulator  # noqa: B018
-
-
-def test_the_cluster_may_be_a_file(tmp_path: Path) -> None:
-    import yaml
-
-    (tmp_path / "here.yaml").write_text(yaml.safe_dump(FIELDS))
-    env = gym.make(
-        disaggroute.ENVIRONMENT, backend="live", cluster=tmp_path / "here.yaml", config="chat", rate=1.0
-    )
-    assert live(env).cluster == LiveCluster.load(FIELDS)
-    assert env.spec is not None and env.spec.kwargs["cluster"] == str(tmp_path / "here.yaml")

@@ -29,7 +29,7 @@ def test_a_coroutine_runs_there_and_its_result_or_error_comes_back() -> None:
         raise ValueError("no")
 
     assert loop.run(name()) == "loop"
-    with pytest.raises(ValueError, match="^no$"):
+    with pytest.raises(ValueError, match=r"^no$"):
         loop.run(fail())
     loop.close(nothing())
     assert threads() == 0
