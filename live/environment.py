@@ -24,11 +24,11 @@ from ..envs.setting import Setting
 from ..envs.streams import checked_seed
 from ..envs.trace import Trace
 from .cluster_file import LiveCluster
+from .engine import Engine
 from .event_loop import LoopThread
 from .play.fates import Fates
 from .play.moments import Moment
-from .play.player import Player
-from .play.quiet import REST_S
+from .play.player import REST_S, Player, setting_on
 from .twin import twin
 
 T = TypeVar("T")
@@ -84,9 +84,8 @@ class LiveDisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
                 raise ValueError(f"{name} is {overrides[name]!r}; with backend live the cluster's file says it")
         self.render_mode = None
         self.cluster = _cluster(cluster)
-        believed = twin(self.cluster)
-        self.config = EnvironmentConfig.load(config, cluster=believed, profile=self.cluster.profile, **overrides)
-        self._setting = _setting(self.config)
+        self.config = EnvironmentConfig.load(config, **overrides | dict.fromkeys((*SIMULATED, "cluster")))
+        self._setting = _setting(self.config, self.cluster)
         believes = self._setting.cluster
         self._aggregated = believes.aggregated
         self._rows = self.config.rows(
@@ -310,8 +309,8 @@ def _cluster(given: str | Path | Mapping[str, Any] | LiveCluster | None) -> Live
     return LiveCluster.load(dict(given) if isinstance(given, Mapping) else given)
 
 
-def _setting(config: EnvironmentConfig) -> Setting:
-    """What a configuration names, at a known rate.
+def _setting(config: EnvironmentConfig, cluster: LiveCluster) -> Setting:
+    """What a configuration names on a cluster whose engines nobody has met yet, at a known rate.
 
     Raises:
         ValueError: something that only the simulator has, or no rate.
@@ -322,7 +321,11 @@ def _setting(config: EnvironmentConfig) -> Setting:
         raise ValueError(
             f"constants_scale is {config.constants_scale:g}; with backend live the router believes the profile"
         )
-    setting = Setting.of(config.scenario)
+    engines = [
+        Engine.of(role, cluster.engine_name(role, k), entry, faults=1, pause_s=1.0)
+        for role, k, entry in cluster.engines()
+    ]
+    setting = setting_on(config.scenario, cluster, twin(cluster, engines))
     if config.rate is None and setting.traffic.own_rate is None:
         raise ValueError(
             f"rate is missing; {setting.name} needs one in requests/s "

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from ...envs.admission import Admission
 from ...envs.cluster import PS_PER_S
 from ...envs.simulator.router_state import RouterState
-from ...envs.trace import Trace
+from ..drive.plan import Plan
 from ..request import Refused
 from ..router import NoInstance
 from ..service import Service
@@ -20,7 +23,7 @@ from ..story import Story
 from .agent_policy import CHOSEN
 from .fates import Fates
 from .moments import Moment, Observer
-from .prompts import Requests
+from .requests import request_of
 
 T = TypeVar("T")
 
@@ -55,19 +58,24 @@ class Episode:
 
     Args:
         service: a router over idle engines, whose policy is an `AgentPolicy`.
-        trace: what arrives.
-        requests: makes them.
+        plan: what arrives.
+        predicted: (N,) ô of a static predictor, tokens; None: the router learns it.
         observer: what the agent is shown.
         start: requests that arrive from here on are the agent's, ps of the trace.
     """
 
     def __init__(
-        self, service: Service, trace: Trace, requests: Requests, observer: Observer, start: int
+        self,
+        service: Service,
+        plan: Plan,
+        predicted: npt.NDArray[np.int32] | None,
+        observer: Observer,
+        start: int,
     ) -> None:
-        self._service, self._trace, self._requests = service, trace, requests
+        self._service, self._plan, self._predicted = service, plan, predicted
         self._observer, self._start = observer, start
         self._origin = service.clock.now()
-        self.fates = Fates(trace, self._origin, start)
+        self.fates = Fates(plan.trace, self._origin, start)
         self._due: deque[tuple[int, Story]] = deque()
         """The agent's requests that have arrived and were not sent."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,12 +92,13 @@ class Episode:
 
     async def _arrive(self) -> None:
         clock = self._service.clock
-        for k, at in enumerate(self._trace.arrival.tolist()):
+        for k, at in enumerate(self._plan.trace.arrival.tolist()):
             due = self._origin + at
             await asyncio.sleep(0)
             while (left := due - clock.now()) > 0:  # A loop may wake a little early.
                 await asyncio.sleep(left / PS_PER_S * clock.time_scale)
-            story = Story(self._requests.make(k, due))
+            hint = None if self._predicted is None else self._predicted.item(k)
+            story = Story(request_of(self._plan, k, due, hint))
             self.fates.arrived(k, story)
             if at < self._start:
                 self._lead(k, story, None)

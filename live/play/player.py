@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import gymnasium as gym
 
-from ...envs import profiles
 from ...envs.admission import Admission
-from ...envs.cluster import PS_PER_S
+from ...envs.cluster import PS_PER_S, Cluster
+from ...envs.digest import digest
 from ...envs.rewards import Outcome
+from ...envs.scenario import Scenario
 from ...envs.setting import Setting
 from ...envs.trace import Trace
-from ...envs.traces.preparation import fits
+from ...envs.traffic import FittedTraffic
 from ..cluster_file import LiveCluster
+from ..drive.plan import Plan
+from ..drive.quiet import quieten
 from ..service import Service, ServiceOptions
-from ..twin import with_targets
 from .agent_policy import AgentPolicy
 from .episode import Episode
 from .moments import Moment, Observer
-from .prompts import Requests
-from .quiet import come_to_rest
 
 T = TypeVar("T")
 
 MEET_S = 5.0
 """Wall seconds that engines have to answer at the start of an episode."""
+
+REST_S = 10.0
+"""Wall seconds that engines may take to come to rest, beyond the lease of KV that nobody came for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,22 @@ class Turn:
     moment: Moment
     outcome: Outcome
     fallback: str | None
+
+
+def setting_on(scenario: Scenario, cluster: LiveCluster, believed: Cluster) -> Setting:
+    """A scenario on a live cluster.
+
+    Args:
+        scenario: what arrives.
+        cluster: says the targets.
+        believed: its twin.
+
+    Raises:
+        ValueError: an unknown name, or an unreadable file.
+    """
+    entries = [entry for _, _, entry in cluster.engines()]
+    gpus = sum(cluster.profile_of(entry).tensor_parallel for entry in entries)
+    return Setting.on(scenario, believed, cluster.profile_of(entries[0]), gpus=gpus, targets=cluster.targets)
 
 
 class Player:
@@ -61,6 +81,7 @@ class Player:
         self._cluster, self._setting, self._rest_s = cluster, setting, rest_s
         self._observer = Observer(rows, aggregated=setting.cluster.aggregated)
         self._begun = 0
+        self._met: tuple[str, Setting] | None = None
         self._warned: set[str] = set()
         self.episode: Episode | None = None
 
@@ -77,6 +98,7 @@ class Player:
             ValueError: an engine is not what the cluster says, or nothing awaits a decision in the window.
             Unreachable: no engine of a pool answers.
             NotIdle: engines are busy with something else.
+            MissingMetric: an engine does not say what it does.
         """
         await self.close()
         setting = self._setting
@@ -85,16 +107,15 @@ class Player:
         service = Service(self._cluster, options, policy=AgentPolicy())
         try:
             await service.start(MEET_S)
-            for problem in await come_to_rest(service, self._rest_s):
-                self._warn(problem)
+            await self._rest(service)
             trace = self._trace(service, seed)
         except BaseException:
             await service.close()
             raise
         predicted = setting.predictor.static(trace, seed)
-        requests = Requests(trace, predicted, self._cluster.model, seed, self._begun)
-        self._begun += 1
-        self.episode = Episode(service, trace, requests, self._observer, setting.window.start)
+        plan = Plan(trace, self._cluster.model, uuid.uuid4().hex[:12], (seed, self._begun), predicted)
+        self._begun += 1  # A trace that comes again has other prompts.
+        self.episode = Episode(service, plan, predicted, self._observer, setting.window.start)
         try:
             moment = await self.episode.next()
             if moment.request < 0:
@@ -137,24 +158,36 @@ class Player:
             raise RuntimeError("no episode has begun; call reset() first")
         return self.episode
 
-    def _trace(self, service: Service, seed: int) -> Trace:
-        """The trace of a seed, without requests that some engine could not take."""
-        setting = self._setting
-        whole = setting.traffic.trace(setting.scenario.rate, setting.window.end / PS_PER_S, seed)
-        context, kv = fits(whole.prompt, whole.output, service.router.state.cluster)
-        kept = context & kv
-        if not kept.all():
-            self._warn(
-                f"{whole.name}, seed {seed}: {(~kept).mean():.1%} of the requests are left out, "
-                f"{int((~context).sum())} over the context limit and {int((context & ~kv).sum())} over the KV cache of "
-                "an engine",
-                about="left out",
-            )
-            whole = whole.select(kept)
-        return with_targets(whole, profiles.load(self._cluster.profile).slo_targets, self._cluster)
+    async def _rest(self, service: Service) -> None:
+        """Waits until the engines are idle, and empties their prefix caches."""
+        cluster = self._cluster
+        limit = self._rest_s + cluster.lease_s * cluster.time_scale  # KV that nobody came for is held so long.
+        up = [(engine.name, engine.client.url) for engine in service.engines if engine.health == "up"]
 
-    def _warn(self, text: str, about: str = "") -> None:
-        """Says something once."""
-        if (about or text) not in self._warned:
-            self._warned.add(about or text)
+        def say(text: str) -> None:
+            self._warn(text.removeprefix("warning: "), about="prefix cache")
+
+        await quieten(up, idle_s=limit, reset=False, say=say)
+
+    def _trace(self, service: Service, seed: int) -> Trace:
+        """The trace of a seed, without requests that an engine, as it was met, could not take."""
+        setting = self._fitted(service.router.state.cluster)
+        trace = setting.traffic.trace(setting.scenario.rate, setting.window.end / PS_PER_S, seed)
+        left, total = setting.traffic.left_out[seed] if isinstance(setting.traffic, FittedTraffic) else (0, 0)
+        if left:
+            text = f"{setting.name}, seed {seed}: {left} of {total} requests ({left / total:.2%}) do not fit"
+            self._warn(f"{text} the engines and are left out", about="left out")
+        return trace
+
+    def _fitted(self, believed: Cluster) -> Setting:
+        """The setting on the cluster as the router believes it to be now that it has met it."""
+        sizes = digest(believed)
+        if self._met is None or self._met[0] != sizes:  # A trace file need not be read at every reset.
+            self._met = sizes, setting_on(self._setting.scenario, self._cluster, believed)
+        return self._met[1]
+
+    def _warn(self, text: str, about: str) -> None:
+        """Says something about a subject once."""
+        if about not in self._warned:
+            self._warned.add(about)
             gym.logger.warn("%s", text)

@@ -315,6 +315,43 @@ def test_an_engine_that_dies_in_the_middle_costs_its_requests_and_no_more(make: 
         engines.restart("decode/1")
 
 
+def test_an_engine_that_cannot_empty_its_cache_is_told_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = HttpClient.fetch
+
+    async def without(self: HttpClient, method: str, path: str, *arguments: Any, **named: Any) -> Any:
+        there = "/nowhere" if path == "/reset_prefix_cache" else path
+        return await fetch(self, method, there, *arguments, **named)
+
+    monkeypatch.setattr(HttpClient, "fetch", without)
+    env = make()
+    with pytest.warns(UserWarning, match=r"prefill/0 .* cannot reset its prefix cache \(it answers 404\)") as told:
+        env.reset(seed=0)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset(seed=0)
+
+
+def test_a_trace_that_comes_again_has_other_prompts(make: Any) -> None:
+    env, prompts = make(), []
+    for _ in range(2):
+        _, info = env.reset(seed=0)
+        prompts.append(inside(env, lambda _: live(env)._stage.player.episode._due[0][1].request.body["prompt"]))  # type: ignore
+        assert len(prompts[-1]) == live(env).trace.prompt[info["request"]]
+    assert prompts[0] != prompts[1]
+
+
+def test_the_targets_are_those_of_the_cluster_s_file(make: Any, engines: EmulatedCluster) -> None:
+    slo = {"tight": {"ttft_s": 3, "tpot_s": 1}, "loose": {"ttft_s": 5, "tpot_s": 2}}
+    env = make(cluster=engines.cluster(slo=slo), workload="chat", rate=20, duration_s=1.0, warmup_s=0.0)
+    env.reset(seed=0)
+    trace = live(env).trace
+    assert set(trace.ttft_target[trace.slo == 0]) == {3 * PS_PER_S}
+    assert set(trace.tpot_target) == {PS_PER_S, 2 * PS_PER_S}
+    asked = env.unwrapped.at_admission(lambda admission: (admission.ttft_target, admission.tpot_target))
+    assert asked == (trace.ttft_target[0], trace.tpot_target[0])
+
+
 # --- wrappers and checkers ------------------------------------------------------------------------------------------
 
 
@@ -350,6 +387,7 @@ def test_wrappers_work_around_it(make: Any) -> None:
     assert live(env).records["decode"][:2].tolist() in ([1, 0], [1, -1], [-1, 0], [-1, -1])  # those that have ended
 
 
+@pytest.mark.long
 def test_stable_baselines_steps_it(make: Any) -> None:
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     venv = vec_env.DummyVecEnv([lambda: make(requests=6, warmup_s=0.0)])
@@ -444,7 +482,7 @@ def test_engines_that_somebody_else_uses_are_refused(make: Any, engines: Emulate
         body = b'{"model": "%b", "prompt": [5], "max_tokens": 4000, "ignore_eos": true, "stream": true}'
         response = await client.open("POST", "/v1/completions", body % engines.model.encode())
         try:
-            with pytest.raises(RuntimeError, match=r"is not idle after 0\.1 s \(decode/1 has 1 running"):
+            with pytest.raises(RuntimeError, match=r"decode/1 .* is not idle after 0\.1 s: 1 requests running"):
                 await asyncio.to_thread(env.reset, seed=0)
         finally:
             response.abort()
@@ -457,7 +495,7 @@ def test_engines_that_somebody_else_uses_are_refused(make: Any, engines: Emulate
 
 def test_requests_that_an_engine_could_not_take_are_left_out_and_that_is_said(make: Any, engines: Any) -> None:
     env = make(cluster=engines.cluster(max_model_len=200), workload="chat", rate=50, duration_s=2.0, warmup_s=0.0)
-    said = r"chat, seed 0: .*% of the requests are left out, \d+ over the context limit and 0 over the KV cache"
+    said = r"chat-.*, seed 0: \d+ of \d+ requests \(.*%\) do not fit the engines and are left out"
     with pytest.warns(UserWarning, match=said):
         env.reset(seed=0)
     trace = live(env).trace
