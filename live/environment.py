@@ -161,7 +161,8 @@ class LiveDisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         """
         before = self._moment
         if before is None or before.request < 0:
-            what = "the episode has ended" if self._begun else "no episode has begun"
+            over = "the last step did not come to its end" if before is None else "the episode has ended"
+            what = over if self._begun else "no episode has begun"
             raise ResetNeeded(f"{what}; call reset() before step()")
         pair = self._taken(action, before)
         stage = self._on_stage()
@@ -303,7 +304,7 @@ def _end(thread: LoopThread, player: Player) -> None:
 
 def _cluster(given: str | Path | Mapping[str, Any] | LiveCluster | None) -> LiveCluster:
     if given is None:
-        raise ValueError("cluster is missing; backend live needs one (`disaggroute list live`, or a YAML file)")
+        raise ValueError("cluster is missing; backend live needs a name of configs/live, a YAML file or its fields")
     if isinstance(given, LiveCluster):
         return given
     return LiveCluster.load(dict(given) if isinstance(given, Mapping) else given)

@@ -55,11 +55,13 @@ class LoopThread:
         Returns:
             What it returned, or raises what it raised.
         """
-        future = asyncio.run_coroutine_threadsafe(story, self._loop)
+        future: Future[T] | None = None
         try:
+            future = asyncio.run_coroutine_threadsafe(story, self._loop)
             return future.result()
         except BaseException:
-            future.cancel()
+            if future is not None:
+                future.cancel()
             raise
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import pickle
+import signal
 import threading
 import time
 import warnings
@@ -31,6 +32,7 @@ from disaggroute.live import router as live_router
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.environment import LiveDisaggRouteEnv
 from disaggroute.live.http_client import HttpClient
+from disaggroute.live.play.player import Player
 from disaggroute.live.service import Service
 from disaggroute.policies.agent import PolicyAgent
 
@@ -53,7 +55,7 @@ def make(engines: EmulatedCluster, tmp_path: Path) -> Iterator[Callable[..., gym
     def make_one(
         requests: int = 16, ttft_s: float = AMPLE_S, output: int = 4, **arguments: Any
     ) -> gym.Env[Any, Any]:
-        rows = [f"{k * 0.25},{20 + k},{output},{round(ttft_s * PS_PER_S)},{PS_PER_S}" for k in range(requests)]
+        rows = [f"{k * 0.25},{20 + k},{output},{round(ttft_s * PS_PER_S)},{round(AMPLE_S * PS_PER_S)}" for k in range(requests)]
         head = "arrival_s,prompt_tokens,output_tokens,ttft_target_ps,tpot_target_ps"
         (tmp_path / "trace.csv").write_text("\n".join([head, *rows]) + "\n")
         usual = {"cluster": engines.cluster(), "workload": str(tmp_path / "trace.csv"), "warmup_s": 1.0}
@@ -209,6 +211,13 @@ def test_what_the_agent_sees_is_what_a_router_state_shows_that_was_told_the_same
             shown += 1
     assert shown == len(seen) == 12
 
+    unasked = RouterState(state.cluster, state.constants, learns=state.learns)
+    for k, (name, arguments, named) in enumerate(state.told):
+        looked = (name == "ask" and names[k + 1] == "withdraw") or name == "withdraw"
+        if not looked:
+            getattr(unasked, name)(*arguments, **named)
+    assert unasked.snapshot() == again.snapshot() == state.snapshot(), "to look on changes nothing"
+
 
 def test_an_agent_that_thinks_for_long_makes_requests_wait_and_they_queue(make: Any) -> None:
     env = make()
@@ -310,7 +319,7 @@ def test_an_engine_that_dies_in_the_middle_costs_its_requests_and_no_more(make: 
         done = records["status"] == FINISHED
         assert done[:4].all() and set(records["status"][~done]) <= {FAILED}
         assert info["outcome"]["missed"] == (~done).sum()
-        assert (records["decode"][done][-1], records["reroutes"].max()) == (0, 1)
+        assert records["decode"][done][-1] == 0 and records["reroutes"].max() <= 1
     finally:
         engines.restart("decode/1")
 
@@ -381,10 +390,10 @@ def test_wrappers_work_around_it(make: Any) -> None:
     env = FlattenObservation(DiscreteActions(make(requests=6, warmup_s=0.0)))
     observation, info = env.reset(seed=0)
     assert observation in env.observation_space and info["action_mask"].tolist() == [1, 1]
-    for action in (1, 0):
-        observation, _, _, _, info = env.step(action)
+    for action in (1, 0, 0, 1, 1, 0):
+        observation, _, terminated, _, info = env.step(action)
         assert observation in env.observation_space
-    assert live(env).records["decode"][:2].tolist() in ([1, 0], [1, -1], [-1, 0], [-1, -1])  # those that have ended
+    assert terminated and live(env).records["decode"].tolist() == [1, 0, 0, 1, 1, 0]
 
 
 @pytest.mark.long
@@ -430,6 +439,24 @@ def test_nothing_is_left_of_an_environment_that_was_closed(make: Any) -> None:
     with pytest.raises(RuntimeError, match="no episode has begun"):
         live(env).records  # noqa: B018
     assert env.reset(seed=0)[1]["request"] == 4, "it can begin anew"
+
+
+def test_a_step_that_is_interrupted_needs_a_reset(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make()
+    env.reset(seed=0)
+    step, main = Player.step, threading.main_thread().ident or 0
+
+    async def interrupted(self: Player, pair: tuple[int, int]) -> Any:
+        signal.pthread_kill(main, signal.SIGINT)
+        return await step(self, pair)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Player, "step", interrupted)
+        while True:
+            env.step((0, 0))
+    with pytest.raises(ResetNeeded, match="the last step did not come to its end; call reset"):
+        env.step((0, 0))
+    assert env.reset(seed=1)[1]["request"] == 4
 
 
 def test_nothing_is_left_of_one_that_was_forgotten(engines: EmulatedCluster) -> None:

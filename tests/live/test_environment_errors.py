@@ -22,7 +22,7 @@ FIELDS = {
     "decode": [{"url": "http://127.0.0.1:2"}],
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no cluster": ({"cluster": None}, "cluster is missing; backend live needs one"),
+    "no cluster": ({"cluster": None}, "cluster is missing; backend live needs a name"),
     "unknown cluster": ({"cluster": "cpu-smok"}, "cpu-smoke"),
     "bad cluster": ({"cluster": FIELDS | {"decode": []}}, "decode is empty"),
     "unknown backend": ({"backend": "life"}, "unknown backend 'life'.*live"),
