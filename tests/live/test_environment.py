@@ -55,7 +55,8 @@ def make(engines: EmulatedCluster, tmp_path: Path) -> Iterator[Callable[..., gym
     def make_one(
         requests: int = 16, ttft_s: float = AMPLE_S, output: int = 4, **arguments: Any
     ) -> gym.Env[Any, Any]:
-        rows = [f"{k * 0.25},{20 + k},{output},{round(ttft_s * PS_PER_S)},{round(AMPLE_S * PS_PER_S)}" for k in range(requests)]
+        targets = f"{round(ttft_s * PS_PER_S)},{round(AMPLE_S * PS_PER_S)}"
+        rows = [f"{k * 0.25},{20 + k},{output},{targets}" for k in range(requests)]
         head = "arrival_s,prompt_tokens,output_tokens,ttft_target_ps,tpot_target_ps"
         (tmp_path / "trace.csv").write_text("\n".join([head, *rows]) + "\n")
         usual = {"cluster": engines.cluster(), "workload": str(tmp_path / "trace.csv"), "warmup_s": 1.0}
