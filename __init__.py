@@ -16,7 +16,7 @@ ENVIRONMENT = "DisaggRoute-v0"
 if ENVIRONMENT not in registry:
     register(
         id=ENVIRONMENT,
-        entry_point=f"{__name__}.envs.environment:DisaggRouteEnv",
+        entry_point=f"{__name__}.envs.environment_backends:make",
         vector_entry_point=f"{__name__}.envs.vector_environment:DisaggRouteVectorEnv",
         # The environment checks actions and order itself; Gymnasium's checks would cost more than a step.
         disable_env_checker=True,

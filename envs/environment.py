@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import index
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 from pydantic import BaseModel
 
-from . import spaces
+from . import actions, spaces
 from .cluster import PS_PER_S
 from .environment_config import DEFAULT, EnvironmentConfig
 from .environment_spec import JsonSpec
@@ -23,11 +22,13 @@ from .simulator.loop import DECIDE
 from .streams import checked_seed
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .screen import Screen
     from .simulator import Simulator
 
 Observation = dict[str, npt.NDArray[np.float32]]
 Info = dict[str, Any]
+T = TypeVar("T")
 
 TRAINING_SEEDS = 10_000
 """A reset without a seed draws a trace from the seeds below this one: those for tuning, none of those for validation
@@ -107,6 +108,7 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     per second; default: the stored saturation rate), `duration_s`, `warmup_s`, `predictor`, `targets`,
     `constants_scale`, `observability`, `reward`, `pad_to`. `render_mode`: `ansi`, `rgb_array` or `human`. All are
     JSON-able, so `env.spec.to_json()` works. An environment can be pickled and copied until its first reset.
+    `backend`: `simulator`, or `live` for engines that run (docs/environment.md, "On a live cluster").
 
     The passive checker and the order enforcer of `gym.make` are off, since each costs more than a step; the
     environment checks actions and order itself. `gym.make(…, disable_env_checker=False)` turns the checker on.
@@ -286,18 +288,27 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
         """
         return self._episodes.simulator(0)
 
+    def at_admission(self, look: Callable[[Admission], T]) -> T:
+        """Shows the admission that awaits a decision.
+
+        Args:
+            look: is called with it; it may be routed by a policy until this returns.
+
+        Returns:
+            What `look` returned.
+
+        Raises:
+            RuntimeError: no request awaits a decision.
+        """
+        return look(self.simulator.admission())
+
     def _taken(self, action: Any) -> tuple[int, int]:
         """Writes the action where the compiled step reads it."""
         try:
-            given = action.tolist() if isinstance(action, np.ndarray) else action
-            prefill, decode = (given, given) if self._episodes.aggregated else given
-            if prefill is True or prefill is False or decode is True or decode is False:
-                raise TypeError
-            prefill, decode = index(prefill), index(decode)
+            prefill, decode = actions.pair_of(action, aggregated=self._episodes.aggregated)
             self._actions[0, 0], self._actions[0, 1] = prefill, decode
         except (TypeError, ValueError):  # the latter also where a number has more than 64 bits
-            kind = "an integer" if self._episodes.aggregated else "two integers, (prefill, decode),"
-            raise ValueError(f"action is {action!r}; it must be {kind} of the action space") from None
+            raise actions.unreadable(action, aggregated=self._episodes.aggregated) from None
         return prefill, decode
 
     def _observation(self) -> Observation:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, field_validator
 
 from . import catalog, rewards
+from .cluster_config import MAX_COUNT
 from .scenario import Scenario
 
 KIND = "environments"
@@ -63,6 +64,29 @@ class EnvironmentConfig(Scenario):
             if overrides.get(given) is not None and overrides.get(other) is None:
                 base.pop(other, None)
         return catalog.validate(cls, base | {key: _plain(value) for key, value in overrides.items()}, label)
+
+    def rows(self, prefills: int, decodes: int, *, aggregated: bool) -> tuple[int, int]:
+        """Rows of the observation per pool, padding included.
+
+        Args:
+            prefills: instances of the prefill pool.
+            decodes: instances of the decode pool, or mixed ones.
+            aggregated: whether the instances are mixed.
+
+        Returns:
+            Of the prefill pool (aggregated: 0) and of the decode pool, or the mixed one.
+
+        Raises:
+            ValueError: `pad_to` does not hold the cluster.
+        """
+        own = (decodes,) if aggregated else (prefills, decodes)
+        wanted = own if self.pad_to is None else self.pad_to
+        if len(wanted) != len(own) or any(not o <= w <= MAX_COUNT for w, o in zip(wanted, own, strict=True)):
+            pools = "1 number (mixed)" if aggregated else "2 numbers (prefill, decode)"
+            raise ValueError(
+                f"pad_to is {list(wanted)}; it must hold {pools}, at least {list(own)} and at most {MAX_COUNT} each"
+            )
+        return (0, wanted[0]) if aggregated else (wanted[0], wanted[1])
 
     @property
     def scenario(self) -> Scenario:

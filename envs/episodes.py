@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import features, rewards
+from .actions import complaint
 from .cluster import PS_PER_S
-from .cluster_config import MAX_COUNT
 from .crew import Crew
 from .environment_config import EnvironmentConfig
 from .feature_arrays import FeatureArrays
@@ -72,7 +72,7 @@ class Episodes:
         self._counted = isinstance(self.reward, CountedReward)
         self.prefills = len(cluster.prefill)
         self.decodes = len(cluster.decode) or len(cluster.mixed)
-        self.prefill_rows, self.decode_rows = self._padded()
+        self.prefill_rows, self.decode_rows = config.rows(self.prefills, self.decodes, aggregated=self.aggregated)
         self.start = self.setting.window.start
         """First instant at which the agent decides, ps."""
         self.instances_change = bool(cluster.events)
@@ -130,18 +130,6 @@ class Episodes:
     def __setstate__(self, state: tuple[EnvironmentConfig, int, int]) -> None:
         """Makes them again."""
         self.__init__(*state)  # type: ignore[misc]
-
-    def _padded(self) -> tuple[int, int]:
-        own = (self.decodes,) if self.aggregated else (self.prefills, self.decodes)
-        wanted = self.config.pad_to
-        if wanted is None:
-            wanted = own
-        if len(wanted) != len(own) or any(not o <= w <= MAX_COUNT for w, o in zip(wanted, own, strict=True)):
-            pools = "1 number (mixed)" if self.aggregated else "2 numbers (prefill, decode)"
-            raise ValueError(
-                f"pad_to is {list(wanted)}; it must hold {pools}, at least {list(own)} and at most {MAX_COUNT} each"
-            )
-        return (0, wanted[0]) if self.aggregated else (wanted[0], wanted[1])
 
     def _furnished(self) -> Ints:
         hall = np.zeros(W.HALL_WORDS, np.int64)
@@ -277,11 +265,7 @@ class Episodes:
             ValueError: no request arrives in the window, or none can be routed.
         """
         if self.desks[i, W.W_STATUS] != DECIDE:
-            window = self.setting.window
-            raise ValueError(
-                f"{self.setting.name}, seed {self.seeds[i]}: no request awaits a decision between "
-                f"{window.start / PS_PER_S:g} s and {window.end / PS_PER_S:g} s; raise the rate or the duration"
-            )
+            raise ValueError(self.setting.nothing_to_decide(self.seeds.item(i)))
 
     def simulator(self, i: int) -> Simulator:
         """The simulator of episode i.
@@ -381,19 +365,10 @@ class Episodes:
         """What is wrong with the action of episode i."""
         self.desks[self.desks[:, W.W_TASK] == W.TASK_SEND, W.W_TASK] = W.TASK_NONE
         where = f"action of environment {i}" if self.count > 1 else "action"
-        pools = [("mixed" if self.aggregated else "decode", self.actions[i, 1], self.decode_mask[i])]
+        pools = [("mixed" if self.aggregated else "decode", self.actions.item(i, 1), self.decode_mask[i])]
         if not self.aggregated:
-            pools.insert(0, ("prefill", self.actions[i, 0], self.prefill_mask[i]))
-        for role, chosen, mask in pools:
-            if not 0 <= chosen < len(mask):
-                return f"{where}: {role} instance is {chosen}; allowed are 0 to {len(mask) - 1}"
-            if not mask[chosen]:
-                allowed = ", ".join(map(str, np.flatnonzero(mask)))
-                return (
-                    f"{where}: {role} instance {chosen} is masked (down, draining or padding); "
-                    f"allowed are {allowed} (info['action_mask'])"
-                )
-        return f"{where}: no request awaits one; call reset() first"
+            pools.insert(0, ("prefill", self.actions.item(i, 0), self.prefill_mask[i]))
+        return complaint(where, pools) or f"{where}: no request awaits one; call reset() first"
 
 
 def _announce_compilation() -> None:

@@ -18,6 +18,8 @@ from pydantic import BaseModel
 from . import spaces
 from .cluster import PS_PER_S
 from .environment import TRAINING_SEEDS, DisaggRouteEnv, Info, Observation
+from .environment_backends import SIMULATOR
+from .environment_backends import check as check_backend
 from .environment_config import DEFAULT, EnvironmentConfig
 from .environment_spec import JsonSpec
 from .episodes import Episodes
@@ -45,6 +47,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         render_mode: None; a single environment can be rendered.
         threads: that step the environments at the same time. What comes out does not depend on it; it pays with
             about a hundred environments or more, and cores that nobody else wants.
+        backend: simulator; a live cluster plays one episode at a time (`gym.make`).
         **overrides: fields of the configuration.
 
     Raises:
@@ -59,8 +62,14 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         threads: int = 1,
+        backend: str = SIMULATOR,
         **overrides: Any,
     ) -> None:
+        check_backend(backend)
+        if backend != SIMULATOR:
+            raise ValueError(
+                f"backend is {backend}; many environments at a time need the simulator, and gym.make makes a live one"
+            )
         if render_mode is not None:
             raise ValueError(f"render_mode is {render_mode!r}; a vector environment is not rendered, a single one is")
         try:

@@ -95,8 +95,9 @@ class RouterMetrics:
             per_token = (story.last_token - story.first_token) / max(story.generated - 1, 1)
             self._ttft[slo].observe(first / PS_PER_S)
             self._tpot[slo].observe(per_token / PS_PER_S)
-            targets = self._service.router.targets
-            if first <= targets.ttft[slo] and per_token <= targets.tpot[slo]:
+            router = self._service.router
+            ttft, tpot = router.targets_of(slo, request.ttft_target_s, request.tpot_target_s)
+            if first <= ttft and per_token <= tpot:
                 self._met[slo] += 1
 
     def counted(self) -> Iterator[Metric]:

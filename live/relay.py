@@ -163,12 +163,17 @@ class Relay:
         self.closing = False
         """Whether nothing is tried again, or begun: the router ends."""
 
-    async def run(self, request: Request, reply: Reply) -> None:
+    async def run(self, request: Request, reply: Reply, story: Story | None = None) -> None:
         """Leads a request to its end; cancelled when the client goes.
 
         Every way out leaves a record.
+
+        Args:
+            request: what is asked.
+            reply: where the answer goes.
+            story: is told what happens as it happens; None: nobody looks on.
         """
-        story = Story(request)
+        story = Story(request) if story is None else story
         try:
             await self._attempts(request, story, reply)
         except asyncio.CancelledError:
@@ -257,19 +262,25 @@ class Relay:
             if left:
                 self.router.state.failed(decision.handle)
 
-    def _try_again(self) -> None:
+    def try_again(self) -> None:
         """Engines whose breaker has been open for long enough may be sent a request."""
         for engine in self.engines:
             if engine.breaker.tripped:
                 self._on_change(engine)
 
     def _decide(self, request: Request, story: Story, avoided: set[Engine]) -> Decision:
-        self._try_again()
+        self.try_again()
         exclude = {i for i, engine in enumerate(self.engines) if engine in avoided} if avoided else set()
         for shunned in (exclude, set()) if exclude else (exclude,):  # rather one that has failed than none
             try:
                 decision = self.router.decide(
-                    request.prompt, request.slo, request.output_hint, self.clock.now(), exclude=shunned
+                    request.prompt,
+                    request.slo,
+                    request.output_hint,
+                    self.clock.now(),
+                    ttft_target=request.ttft_target_s,
+                    tpot_target=request.tpot_target_s,
+                    exclude=shunned,
                 )
             except NoInstance:
                 continue

@@ -93,6 +93,8 @@ class Request:
         prompt: tokens, once counted; 0 before.
         limit: most output tokens that the client wants; None: as many as fit.
         arrival: ps of the router's clock.
+        ttft_target_s: of the request, s; None: that of its class.
+        tpot_target_s: likewise.
     """
 
     id: str
@@ -105,6 +107,8 @@ class Request:
     prompt: int
     limit: int | None
     arrival: int
+    ttft_target_s: float | None = None
+    tpot_target_s: float | None = None
 
     @property
     def chat(self) -> bool:

@@ -67,8 +67,9 @@ class Decision(NamedTuple):
 
 
 class _Seat(NamedTuple):
-    """A policy in service: its text, and what is called at a decision."""
+    """A policy in service: how it was given, its text, and what is called at a decision."""
 
+    given: str | Policy
     policy: Policy
     text: str
     choose: Callable[[Admission], Any]
@@ -92,7 +93,7 @@ class LiveRouter:
         cluster: the instances.
         constants: what the router believes of them.
         targets: TTFT and TPOT targets by SLO class.
-        policy: text of the policy that decides, as `policies.registry.parse` reads it.
+        policy: text of the policy that decides, as `policies.registry.parse` reads it, or the policy itself.
         shadow: text of a policy that decides beside it and moves nothing, or None.
         learns: the predictor that learns from what has finished (`RouterState`).
         budget_s: time that a policy has for a decision, s.
@@ -110,7 +111,7 @@ class LiveRouter:
         cluster: Cluster,
         constants: RouterConstants,
         targets: SloTargets,
-        policy: str,
+        policy: str | Policy,
         *,
         shadow: str | None = None,
         learns: str = "bucket",
@@ -188,7 +189,7 @@ class LiveRouter:
             ValueError: a value is out of range.
         """
         start = self._clock()
-        ttft, tpot = self._targets_of(slo, ttft_target, tpot_target)
+        ttft, tpot = self.targets_of(slo, ttft_target, tpot_target)
         state = self.state
         shut = [i for i in exclude if state.is_open(i)]
         for i in shut:
@@ -209,8 +210,17 @@ class LiveRouter:
         pair, chance, seconds = answer.pair, answer.probability, self._clock() - start
         return Decision(handle, *pair, chance, admission.predicted, seat.text, reason, looked_on, seconds, admission)
 
-    def _targets_of(self, slo: int, ttft: float | None, tpot: float | None) -> tuple[int, int]:
-        """TTFT and TPOT target, ps."""
+    def targets_of(self, slo: int, ttft: float | None = None, tpot: float | None = None) -> tuple[int, int]:
+        """TTFT and TPOT target of a request, ps.
+
+        Args:
+            slo: index into SLO_CLASSES.
+            ttft: its own, s; None: that of the class.
+            tpot: likewise.
+
+        Raises:
+            ValueError: a value is out of range.
+        """
         if slo not in (TIGHT, LOOSE):
             raise ValueError(f"slo is {slo}; it must be 0 (tight) or 1 (loose)")
         return (
@@ -299,21 +309,21 @@ class LiveRouter:
         resized = self.state.resized(cluster, constants, mapping)
         before, self.state = self.state, resized
         try:
-            shadow = None if self._shadow is None else self._ready(self._shadow.text, None)
-            self._policy, self._shadow = self._ready(self._policy.text, None), shadow
+            shadow = None if self._shadow is None else self._ready(self._shadow.given, None)
+            self._policy, self._shadow = self._ready(self._policy.given, None), shadow
             self._fallback = self._ready(FALLBACK, None)
         except Exception:
             self.state = before
             raise
 
-    def _ready(self, text: str, seed: int | None) -> _Seat:
+    def _ready(self, given: str | Policy, seed: int | None) -> _Seat:
         """A policy that fits the pools, reset."""
-        policy = registry.parse(text)
+        policy = registry.parse(given) if isinstance(given, str) else given
         cluster = self.state.cluster
         policy.check_pools(len(cluster.prefill), len(cluster.decode) or len(cluster.mixed))
         seed = self._seed if seed is None else seed
         reset_policy(policy, seed)
-        seat = _Seat(policy, str(policy), getattr(policy, "choose", policy.route))
+        seat = _Seat(given, policy, str(policy), getattr(policy, "choose", policy.route))
         # Its first choice may load or compile code: that is not to make a request's decision late.
         rehearsal = RouterState(cluster, self.state.constants)
         with suppress(Exception):

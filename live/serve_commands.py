@@ -120,6 +120,7 @@ def _run(
     import asyncio
     import logging
 
+    from .event_loop import new_event_loop
     from .server import serve as run
     from .service import Service
 
@@ -134,19 +135,11 @@ def _run(
     async def main() -> bool:
         return await run(service, doors, wait_s=wait, ready=ready)
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         done = runner.run(main())
     _say(f"{service.records.written} lines of records in {records}")
     if not done:
         raise RuntimeError("requests in flight were cut off; their records say so")
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:  # Not on every system.
-        return None
-    return uvloop.new_event_loop
 
 
 def _say(text: str) -> None:

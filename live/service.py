@@ -14,6 +14,7 @@ from .. import __version__
 from ..envs.cluster import Cluster
 from ..envs.cluster_config import STRICT
 from ..envs.router_constants import from_cluster
+from ..policies.policy import Policy
 from .clock import Clock
 from .cluster_file import ROLES, EngineEntry, LiveCluster, Role
 from .engine import Engine, Unfit, check_alike, meet_all
@@ -25,6 +26,7 @@ from .relay import Relay, RelayLimits
 from .router import LiveRouter
 from .story import Story
 from .tokenizer import Tokenizer, make
+from .twin import twin
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +81,23 @@ class Service:
         cluster: its engines.
         options: how it behaves.
         records: file of the records; None keeps none.
+        policy: decides in the place of the one that the options name.
 
     Raises:
         ValueError: an unknown profile, policy or predictor, or a policy that does not fit the pools.
         OSError: the file of the records cannot be written.
     """
 
-    def __init__(self, cluster: LiveCluster, options: ServiceOptions, records: Path | None = None) -> None:
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        options: ServiceOptions,
+        records: Path | None = None,
+        *,
+        policy: Policy | None = None,
+    ) -> None:
         self.cluster, self.options = cluster, options
+        self._policy = policy
         self.clock = Clock(cluster.time_scale)
         self.engines: list[Engine] = [
             self._engine(role, cluster.engine_name(role, index), entry) for role, index, entry in cluster.engines()
@@ -114,7 +125,7 @@ class Service:
             cluster,
             from_cluster(cluster),
             self.cluster.targets,
-            options.policy,
+            self._policy or options.policy,
             shadow=options.shadow,
             learns=options.predictor,
             budget_s=options.decision_budget_s,
@@ -126,10 +137,7 @@ class Service:
 
     def _simulated(self) -> Cluster:
         """The cluster as the router's ledger needs it."""
-        prefill, decode, mixed = (
-            tuple(engine.spec(self.cluster) for engine in self.engines if engine.role == role) for role in ROLES
-        )
-        return Cluster(prefill, decode, mixed, first_token=self.cluster.first_token, name=self.cluster.name)
+        return twin(self.cluster, self.engines)
 
     # --- life -----------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Story:
 def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[str, Any]:
     """A request's record: times in ps of the router's clock, −1 where it did not come so far or nobody could see."""
     request, decision = story.request, story.decision
-    targets = router.targets
+    ttft, tpot = router.targets_of(request.slo, request.ttft_target_s, request.tpot_target_s)
     kept: dict[str, Any] = {}
     if keep_prompt:
         kept["prompt_content"] = request.body.get("messages" if request.chat else "prompt")
@@ -60,8 +60,8 @@ def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[
         "predicted": story.predicted,
         "generated": story.generated,
         "slo": SLO_CLASSES[request.slo],
-        "ttft_target": targets.ttft[request.slo],
-        "tpot_target": targets.tpot[request.slo],
+        "ttft_target": ttft,
+        "tpot_target": tpot,
         "streamed": request.stream,
         "prefill": story.prefill,
         "decode": story.decode,

@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from ..envs.admission import Router
-from ..envs.environment import DisaggRouteEnv
+from ..envs.admission import Admission, Router
+from ..envs.environment_backends import RoutingEnv
 from . import registry
 
 
@@ -26,10 +26,11 @@ class PolicyAgent:
     """
 
     def __init__(self, policy: str | Router, env: gym.Env[Any, Any]) -> None:
-        if not isinstance(env.unwrapped, DisaggRouteEnv):
+        routed = env.unwrapped
+        if not isinstance(routed, RoutingEnv):
             raise ValueError(f"env is {env}; it must be a DisaggRoute environment")
         self.policy = registry.parse(policy) if isinstance(policy, str) else policy
-        self._env = env.unwrapped
+        self._env: RoutingEnv = routed
 
     def act(self) -> Any:
         """The action for the request that awaits a decision: (prefill, decode), or the index of a mixed instance.
@@ -37,7 +38,9 @@ class PolicyAgent:
         Raises:
             RuntimeError: no request awaits a decision.
         """
-        admission = self._env.simulator.admission()
+        return self._env.at_admission(self._chosen)
+
+    def _chosen(self, admission: Admission) -> Any:
         prefill, decode = self.policy.route(admission)
         return decode if admission.aggregated else (prefill, decode)
 

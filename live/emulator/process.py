@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from ..event_loop import new_event_loop
 from .emulated_engine import EmulatedEngine
 from .options import EngineOptions
 
@@ -45,7 +46,7 @@ def run(options: EngineOptions, ready: Callable[[EmulatedEngine], None]) -> None
         ValueError: an unknown profile, or a value out of range.
         OSError: a port is taken.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(options, ready))
 
 
@@ -65,11 +66,3 @@ def _die(reason: str) -> None:
     sys.stderr.write(f"the emulated engine died: {reason}\n")
     sys.stderr.flush()
     os._exit(CRASHED)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # not on every system
-        return None
-    return uvloop.new_event_loop

@@ -1,0 +1,1 @@
+"""An agent plays a live cluster: episodes in real time."""
