@@ -15,20 +15,23 @@ ends in the same bytes as one that was left alone.
 from __future__ import annotations
 
 import csv
-import errno
 import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ..envs.atomic_file import append_line as append_line
+from ..envs.atomic_file import atomic_file as atomic_file
+from ..envs.atomic_file import write_atomically as write_atomically
+from ..envs.atomic_file import write_error
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -68,60 +71,6 @@ def fingerprint(configuration: Json) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file that is either absent, the old one or complete, also after a loss of power.
-
-    Raises:
-        OSError: the file cannot be written; the message is one sentence.
-    """
-    with atomic_file(path) as file:
-        file.write(content)
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its place when the block ends, and is not there if it ends with an error.
-
-    Raises:
-        OSError: the file cannot be written; the message is one sentence.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _sentence(error, path) from error
-        raise
-
-
-def append_line(path: Path, line: str) -> None:
-    """Appends a line to a text file, which is created if need be.
-
-    Raises:
-        OSError: the file cannot be written; the message is one sentence.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise _sentence(error, path) from error
-
-
 @dataclass(frozen=True)
 class ResultsFolder:
     """One experiment's folder.
@@ -154,7 +103,7 @@ class ResultsFolder:
             # After the look at the others: they may be of a process that has just begun the same.
             known = note.read_bytes() if note.exists() else None
         except OSError as error:
-            raise _sentence(error, path) from error
+            raise write_error(error, path) from error
         if known is None:
             if strangers:
                 raise ValueError(f"out is {path}, which holds other files; name a new or empty folder")
@@ -328,8 +277,3 @@ def _ended(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (OSError, IndexError):
         return False
-
-
-def _sentence(error: OSError, path: Path) -> OSError:
-    reason = os.strerror(error.errno or errno.EIO).lower()
-    return OSError(error.errno, f"cannot write {path}: {reason}")
