@@ -6,9 +6,11 @@ import typer
 
 from .emulator.commands import emulate_engine
 from .engines import commands as engine_commands
+from .gate.commands import gate
 from .serve_commands import serve
 
 app = typer.Typer(no_args_is_help=True, help="The router in front of engines, real or emulated.")
 app.command()(serve)
 app.command("engine")(emulate_engine)
+app.command()(gate)
 engine_commands.register(app)
