@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from .calibration.commands import calibrate
 from .emulator.commands import emulate_engine
 from .engines import commands as engine_commands
 from .gate.commands import gate
@@ -13,4 +14,5 @@ app = typer.Typer(no_args_is_help=True, help="The router in front of engines, re
 app.command()(serve)
 app.command("engine")(emulate_engine)
 app.command()(gate)
+app.command()(calibrate)
 engine_commands.register(app)
