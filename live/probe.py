@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count, product
 from types import TracebackType
 from typing import Any
@@ -20,10 +18,11 @@ from ..envs.cluster import PS_PER_S
 from .clock import Clock
 from .cluster_file import LiveCluster
 from .engine import Engine, meet_all
-from .engine_metrics import MissingMetric, Reported, values
+from .engine_counts import Counted
+from .engine_metrics import Reported
 from .http_client import JSON, Unreachable
 from .leg import message_of
-from .sse import DATA, DONE, END, error_text
+from .reply import Failed, Reply, read_stream, read_whole
 from .two_legs import ASK, COMPLETIONS, PARAMETERS, BadHandover, handover
 
 TOKENS = range(100, 500)
@@ -38,53 +37,11 @@ QUESTION_S = 10.0
 SETTLE_S = 2.0
 """Wall seconds in which an engine may still count what has just ended."""
 
-PREFILL_TIME = b"vllm:request_prefill_time_seconds"
-BYTES = b"vllm:nixl_bytes_transferred"
-
 Prompt = list[int]
-
-
-class Failed(RuntimeError):
-    """An engine did not answer a request as it should; the message names it."""
 
 
 class Busy(ValueError):
     """Somebody else uses the engines."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A whole answer of an engine.
-
-    Attributes:
-        tokens: ids of the answer; None where the engine does not tell them.
-        text: of the answer.
-        prompt_tokens: as the engine counts them.
-        completion_tokens: as the engine counts them.
-        cached_tokens: prompt tokens that it did not compute; None where it does not say.
-        times: when each token was seen, s of the probe's clock; one time for all of an answer that is not streamed.
-        sent: when the request was sent, s.
-        parameters: what a prefill leg hands over.
-    """
-
-    tokens: tuple[int, ...] | None
-    text: str
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int | None
-    times: tuple[float, ...]
-    sent: float
-    parameters: dict[str, Any] | None = None
-
-    @property
-    def first_s(self) -> float:
-        """Seconds from sending to the first token."""
-        return self.times[0] - self.sent
-
-    @property
-    def said(self) -> tuple[int, ...] | str:
-        """What is compared: the tokens, or the text where they are not told."""
-        return self.text if self.tokens is None else self.tokens
 
 
 class Probe:
@@ -216,7 +173,7 @@ class Probe:
                 raise Failed(f"{engine.name} answers {response.status}: {said or 'no reason given'}")
             if not stream:
                 answer = await response.whole()
-                return _whole(engine, answer, sent, self.seconds())
+                return read_whole(engine.name, answer, sent, self.seconds())
             pieces: list[tuple[float, bytes]] = []
 
             def take(data: bytes, _ends: bool) -> bool:
@@ -227,7 +184,7 @@ class Probe:
             await response.forward(take)
         except Unreachable as error:
             raise Unreachable(f"{engine.name}: {error}") from None
-        return _streamed(engine, pieces, sent)
+        return read_stream(engine.name, pieces, sent)
 
     def _name(self) -> str:
         return f"probe-{self.clock.started_ns:x}-{next(self._ids)}"
@@ -302,109 +259,3 @@ class Probe:
             await engine.client.fetch("GET", "/version", headers=b"", timeout=QUESTION_S)
             least = min(least, self.seconds() - start)
         return least
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What an engine has counted; −1 where it does not say.
-
-    Attributes:
-        requests: finished ones.
-        prefill_s: sum of their times from the first schedule to the first token, s of the engine.
-        moved_bytes: KV that it has pulled.
-        transfers: how often.
-    """
-
-    requests: float
-    prefill_s: float
-    moved_bytes: float
-    transfers: float
-
-    @staticmethod
-    def of(metrics: bytes, time_scale: float) -> Counted:
-        """Reads it from `/metrics`.
-
-        Args:
-            metrics: Prometheus exposition.
-            time_scale: wall seconds of a second of the engine.
-        """
-        prefill = _sum(metrics, PREFILL_TIME + b"_sum")
-        return Counted(
-            _sum(metrics, PREFILL_TIME + b"_count"),
-            prefill / time_scale if prefill >= 0 else -1.0,
-            _sum(metrics, BYTES + b"_sum"),
-            _sum(metrics, BYTES + b"_count"),
-        )
-
-
-def _sum(metrics: bytes, name: bytes) -> float:
-    try:
-        return sum(values(metrics, (name,), 1e18))
-    except MissingMetric:
-        return -1.0
-
-
-def _whole(engine: Engine, body: bytes, sent: float, now: float) -> Reply:
-    try:
-        said = orjson.loads(body)
-        choice, usage = said["choices"][0], said["usage"]
-        tokens = choice.get("token_ids")
-        times = (now,) * max(1, int(usage["completion_tokens"]))
-        return _reply(engine, tokens, str(choice["text"]), usage, times, sent, said.get(PARAMETERS))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise Failed(f"{engine.name} answers with no completion: {body[:200]!r}") from None
-
-
-def _streamed(engine: Engine, pieces: list[tuple[float, bytes]], sent: float) -> Reply:
-    tokens: list[int] | None = []
-    text, usage, done = "", None, False
-    times: list[float] = []
-    for when, event in _events(pieces):
-        if event == DONE:
-            done = True
-            continue
-        try:
-            said = orjson.loads(event)
-            if "error" in said:
-                raise Failed(f"{engine.name} breaks off after {len(times)} tokens: {error_text(said['error'])}")
-            usage = said.get("usage") or usage
-            for choice in said["choices"]:
-                text += choice["text"]
-                new = choice.get("token_ids")
-                tokens = None if tokens is None or new is None else tokens + new
-                times += [when] * (1 if new is None else len(new))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failed(f"{engine.name} streams what is no event of a completion: {event[:200]!r}") from None
-    if not done or not times or not isinstance(usage, dict):
-        raise Failed(f"{engine.name} breaks off after {len(times)} tokens, without the end of its stream")
-    return _reply(engine, tokens, text, usage, tuple(times), sent, None)
-
-
-def _events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
-    """Events of a stream, each with the time at which its end came."""
-    rest = b""
-    for when, data in pieces:
-        *whole, rest = (rest + data).replace(b"\r\n", b"\n").split(END)
-        for event in whole:
-            content = b"".join(line[len(DATA) :].strip() for line in event.split(b"\n") if line.startswith(DATA))
-            if content:
-                yield when, content
-
-
-def _reply(
-    engine: Engine,
-    tokens: list[int] | None,
-    text: str,
-    usage: dict[str, Any],
-    times: tuple[float, ...],
-    sent: float,
-    parameters: Any,
-) -> Reply:
-    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is not int or type(output) is not int:
-        raise Failed(f"{engine.name} does not count tokens: usage is {str(usage)[:200]}")
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    told = None if tokens is None else tuple(tokens)
-    handed = parameters if isinstance(parameters, dict) else None
-    return Reply(told, text, prompt, output, cached if type(cached) is int else None, times, sent, handed)

@@ -14,7 +14,9 @@ from ..engine import Engine
 from ..gate.gates import Tell, gates_of
 from ..gate.report import GateReport
 from ..gate.token_counts import check_context
+from ..http_client import Unreachable
 from ..probe import Probe
+from ..reply import Failed
 from .fits import Sizes
 from .measurement import MeasurementFile
 from .measuring import measure
@@ -95,7 +97,7 @@ async def measure_cluster(
         ShutGate: a gate did not open; the report lies beside the measurements.
         Busy: somebody else uses the engines.
         Failed: an engine did not answer as it should.
-        Unreachable: one did not answer.
+        Unreachable: one does not answer at all.
         ValueError: the engines' context is too short.
     """
     async with Probe(cluster) as probe:
@@ -144,7 +146,10 @@ async def _go_through(
         if tasks and number >= FEWEST_ROUNDS and probe.seconds() - start > effort.seconds:
             return number
         for task in tasks:
-            row = await measure(probe, task)
+            try:
+                row = await measure(probe, task)
+            except (Failed, Unreachable) as error:
+                raise Failed(f"{error}; what was measured is kept, and the same command goes on from it") from None
             if row is None:
                 tell(f"{task.engine.name}: {task.sequences} requests of {task.prompt} tokens never ran together")
             else:

@@ -35,7 +35,7 @@ def fit_figure(fits: Fits, title: str) -> Figure:
         draw(above, below, pool, fits)
         for each in (above, below):
             each.grid(True)
-            set_log_ticks(each.xaxis, lambda value: f"{value:,.0f}")
+            set_log_ticks(each.xaxis, _short)
         below.axhline(0, color=GREY, linewidth=1)
         limit = max(1.0, 115 * float(np.abs(pool.fit.residuals[pool.fit.kept]).max()))
         below.set_ylim(-limit, limit)
@@ -47,6 +47,11 @@ def fit_figure(fits: Fits, title: str) -> Figure:
         color=GREY,
     )
     return figure
+
+
+def _short(value: float) -> str:
+    """A count in few characters: the panels are narrow."""
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 def _decode(above: Axes, below: Axes, pool: PoolFit, fits: Fits) -> None:

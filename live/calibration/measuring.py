@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from statistics import median
 
-from ..probe import Counted, Probe, Reply
+from ..engine_counts import Counted
+from ..probe import Probe
+from ..reply import Reply
 from .measurement import NOT_TOLD, Measurement
 from .plan import Task
 
@@ -67,10 +69,9 @@ def _own_count(before: Counted, after: Counted, seen: float) -> float:
 async def _decode(probe: Probe, task: Task) -> Measurement | None:
     before = await probe.counted(task.engine)
     prompts = [probe.prompt(task.prompt) for _ in range(task.sequences)]
-    async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(probe.whole(task.engine, prompt, task.output)) for prompt in prompts]
+    replies = await asyncio.gather(*(probe.whole(task.engine, prompt, task.output) for prompt in prompts))
     await probe.counted_after(task.engine, before, task.sequences)
-    return steady_step(task, [each.result() for each in asked])
+    return steady_step(task, replies)
 
 
 def steady_step(task: Task, replies: list[Reply]) -> Measurement | None:

@@ -13,8 +13,11 @@ from .measurement import Key, Kind
 
 SHORTEST_PROMPT = 16
 
-CONTEXTS = (64, 512, 2_048, 8_192, 16_384)
+CONTEXTS = (64, 1_024, 8_192)
 """Prompts of decode measurements."""
+
+LONGEST_TRANSFER = 8_192
+"""Tokens: their time grows evenly, and the prefill before them does not."""
 
 KV_SHARE = 0.7
 """Part of an engine's KV cache that a batch may fill: nothing may be preempted."""
@@ -35,7 +38,7 @@ class Effort:
         lengths: prompt lengths of prefills.
         transfers: prompt lengths of transfers.
         sequences: most requests in a batch.
-        every: of the powers of two of batch sizes, each so many is taken, beyond the shortest context.
+        every: of the powers of two of batch sizes, each round takes one in so many.
         steps: decode steps of a batch in steady state.
         seconds: that the rounds together may take, as the cluster's profile so far has it.
     """
@@ -50,7 +53,7 @@ class Effort:
     seconds: float
 
 
-FULL = Effort(32_768, 32_768, lengths=9, transfers=5, sequences=256, every=2, steps=64, seconds=270.0)
+FULL = Effort(32_768, 16_384, lengths=9, transfers=5, sequences=256, every=2, steps=48, seconds=240.0)
 QUICK = Effort(2_048, 8_192, lengths=6, transfers=4, sequences=16, every=2, steps=24, seconds=15.0)
 
 
@@ -113,13 +116,13 @@ def _round(probe: Probe, effort: Effort, number: int) -> list[Task]:
         for length in spaced(SHORTEST_PROMPT, longest, effort.lengths):
             tasks.append(Task("prefill", engine, None, number, length, 1, 1, _prefill_s(specs[engine], length)))
     for engine in probe.whole_engines:
-        for prompt, sequences in batches(specs[engine], probe.context, effort):
+        for prompt, sequences in batches(specs[engine], probe.context, effort, number):
             output = _output(specs[engine], prompt, sequences, effort.steps, probe.cluster.time_scale)
             step = specs[engine].step_time(sequences, sequences * (prompt + output // 2)) / PS_PER_S
             ramp = _prefill_s(specs[engine], prompt) * sequences
             tasks.append(Task("decode", engine, None, number, prompt, sequences, output, output * step + ramp))
     for prefill, decode in probe.pairs:
-        for length in spaced(4 * SHORTEST_PROMPT, longest, effort.transfers):
+        for length in spaced(4 * SHORTEST_PROMPT, min(longest, LONGEST_TRANSFER), effort.transfers):
             expected = _prefill_s(specs[prefill], length) + 0.05
             tasks.append(Task("transfer", prefill, decode, number, length, 1, 1, expected))
     return tasks
@@ -130,13 +133,14 @@ def spaced(low: int, high: int, count: int) -> list[int]:
     return sorted({round(low * (high / low) ** (k / (count - 1))) for k in range(count)})
 
 
-def batches(spec: EngineSpec, context: int, effort: Effort) -> list[tuple[int, int]]:
+def batches(spec: EngineSpec, context: int, effort: Effort, number: int) -> list[tuple[int, int]]:
     """(prompt tokens, requests) of decode measurements: many short contexts, and few long ones.
 
     Args:
         spec: limits of the engine.
         context: prompt and output tokens that it takes.
         effort: how many.
+        number: of the round; the rounds take turns with the batch sizes.
     """
     capacity = KV_SHARE * spec.num_blocks * spec.block_size
     sizes = [size for k in range(20) if (size := 1 << k) <= min(effort.sequences, spec.max_num_seqs)]
@@ -145,9 +149,10 @@ def batches(spec: EngineSpec, context: int, effort: Effort) -> list[tuple[int, i
         for place, size in enumerate(sizes):
             grown = prompt + 4 * effort.steps
             fits = grown <= context and size * grown <= capacity and size * prompt <= effort.prefilled
-            if fits and (prompt == CONTEXTS[0] or place % effort.every == 0):
+            if fits and place % effort.every == number % effort.every:
                 found.append((prompt, size))
-    if len({prompt for prompt, _ in found}) < 2:  # A small cache or context: one long prompt tells contexts apart.
+    if number % effort.every == 0 and len({prompt for prompt, _ in found}) < 2:
+        # A small cache or context: one long prompt tells contexts apart.
         grown = int(min(context, capacity)) - 4 * effort.steps
         found.append((max(grown, CONTEXTS[0] + 1), 1))
     return found

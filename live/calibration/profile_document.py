@@ -235,8 +235,8 @@ def _source(text: str, pool: PoolFit) -> dict[str, Any]:
     aside = f"; {pool.fit.aside} of {len(pool.rows)} set aside" if pool.fit.aside else ""
     return {
         "text": f"{text}, {len(pool.rows)} measurements{aside}",
-        "error_mean": _digits(pool.fit.error_mean, 3),
-        "error_max": _digits(pool.fit.error_max, 3),
+        "error_mean": round(pool.fit.error_mean, 6),
+        "error_max": round(pool.fit.error_max, 6),
     }
 
 

@@ -103,13 +103,14 @@ class Result:
 
         before = self.calibrated.believed
         known = before.constants()
-        constants = Table(title=f"{self.profile.name}, measured on {self.calibrated.cluster.name}")
-        for heading in ("constant", "measured", "standard error", f"before ({before.name})", "difference"):
-            constants.add_column(heading, justify="left" if heading == "constant" else "right")
+        constants = Table(title=f"{self.profile.name} (before: {before.name})")
+        constants.add_column("constant", no_wrap=True)
+        for heading in ("measured", "error (1 s.e.)", "before", "difference"):
+            constants.add_column(heading, justify="right")
         for constant in self.calibrated.constants(self.fits):
             old = known.get(constant.name)
             constants.add_row(constant.name, f"{constant.value:.5g}", _error(constant), *_against(constant.value, old))
-        targets = Table(title="SLO targets, by the rule tight = 3 x unloaded, loose = 3 x tight")
+        targets = Table(title="SLO targets by the rule")
         for heading in ("", "tight", "loose"):
             targets.add_column(heading, justify="right")
         for name, pair in (("TTFT", self.profile.slo_targets.ttft), ("TPOT", self.profile.slo_targets.tpot)):

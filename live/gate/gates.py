@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from ..cluster_file import LiveCluster
 from ..http_client import Unreachable
-from ..probe import Failed, Probe
+from ..probe import Probe
+from ..reply import Failed
 from . import sameness, token_counts
 from .report import Check, GateReport
 from .warm_up import warm_up

@@ -7,7 +7,8 @@ may repeat the last token whatever came before; it would pass with any KV.
 from __future__ import annotations
 
 from ..engine import Engine
-from ..probe import Probe, Prompt, Reply
+from ..probe import Probe, Prompt
+from ..reply import Reply
 from .report import Check
 
 BEGINNINGS, DIFFERENT = 8, 6

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import cycle
 
 from ..engine import Engine
-from ..probe import Probe, Reply
+from ..probe import Probe
+from ..reply import Reply
 from .report import Check
 
 LEAST_CONTEXT = 256

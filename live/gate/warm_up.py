@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..http_client import Unreachable
-from ..probe import Failed, Probe
+from ..probe import Probe
+from ..reply import Failed
 from .report import Check, WarmUp
 
 PROMPT, OUTPUT = 48, 2
