@@ -97,7 +97,8 @@ def _transfer(above: Axes, below: Axes, pool: PoolFit, fits: Fits) -> None:
         each.set_xscale("log")
     above.set_title("transfer", loc="left")
     below.set_xlabel("prompt, tokens")
-    below.set_title("of the whole decode leg", loc="left", fontsize=SMALL, color=GREY)
+    if not fits.own_transfers:
+        below.set_title("of the whole decode leg", loc="left", fontsize=SMALL, color=GREY)
 
 
 def _engines(above: Axes, below: Axes, pool: PoolFit, x: Floats) -> None:

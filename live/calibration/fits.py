@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,9 @@ class Fits:
         transfer: columns 1, blocks: s; None where there are no pairs.
         overhead: what a client sees beyond the engine's own count, columns 1, prompt tokens: s. Not in the profile.
         own_count: whether prefill times are the engines' own count; else the client's, without the overhead.
+        own_transfers: whether transfers are; else decode legs, without their first step and the overhead.
+        leg_overhead: what a client sees in a decode leg beyond its transfer and its first step, median, s; not in the
+            profile. 0 unless transfers are the engines' own count.
         kv_bytes: of a token, as measured; None where engines do not tell.
     """
 
@@ -76,6 +80,8 @@ class Fits:
     transfer: PoolFit | None
     overhead: LinearFit
     own_count: bool
+    own_transfers: bool
+    leg_overhead: float
     kv_bytes: int | None
 
 
@@ -99,22 +105,27 @@ def fits_of(rows: Iterable[Measurement], sizes: Sizes, resamples: int = RESAMPLE
     seconds = np.array([row.engine_seconds if own_count else row.seconds for row in prefills])
     if not own_count:
         seconds = np.maximum(seconds - overhead.values[0], 1e-6)
-    prefill = _pool("prefill", prefills, lambda part: prefill_columns(part, sizes.budget), seconds, seconds, resamples)
+    prefill = _pool("prefill", prefills, partial(prefill_columns, budget=sizes.budget), seconds, seconds, resamples)
     decodes = by_kind.get("decode", [])
     steps = np.array([row.seconds for row in decodes])
     decode = _pool("decode", decodes, decode_columns, steps, steps, resamples)
     transfers = by_kind.get("transfer", [])
-    transfer = None
+    own_transfers = bool(transfers) and all(row.engine_seconds != NOT_TOLD for row in transfers)
+    transfer, leg_overhead = None, 0.0
     if transfers:
         legs = np.array([row.seconds for row in transfers])
-        prompts = np.array([row.prompt for row in transfers], np.float64)
-        ones = np.ones_like(prompts)
-        others = overhead.at(np.stack([ones, prompts], 1)) + _first_step(decode, transfers)
-        transfer = _pool(
-            "transfer", transfers, lambda part: transfer_columns(part, sizes.block_size), legs - others, legs, resamples
-        )
-    told = [row.bytes_per_token for row in by_kind.get("kv-bytes", []) if row.bytes_per_token > 0]
-    return Fits(sizes, prefill, decode, transfer, overhead, own_count, round(told[0]) if told else None)
+        rest = legs - _first_step(decode, transfers)
+        if own_transfers:
+            moved = scale = np.array([row.engine_seconds for row in transfers])
+            leg_overhead = float(np.median(rest - moved))
+        else:
+            scale = legs
+            moved = rest - overhead.at([[1.0, row.prompt] for row in transfers])
+        by_blocks = partial(transfer_columns, block_size=sizes.block_size)
+        transfer = _pool("transfer", transfers, by_blocks, moved, scale, resamples)
+    told = [row.bytes_per_token for row in transfers if row.bytes_per_token > 0]
+    kv_bytes = round(float(np.median(told))) if told else None
+    return Fits(sizes, prefill, decode, transfer, overhead, own_count, own_transfers, leg_overhead, kv_bytes)
 
 
 def prefill_columns(rows: list[Measurement], budget: int) -> Floats:
@@ -165,11 +176,9 @@ def _pool(
     if len(np.unique(columns, axis=0)) < columns.shape[1]:
         raise ValueError(f"there are {len(rows)} measurements of {what}; too few to fit its constants")
     engines = [row.engine for row in rows]
-    whole = fit(columns, seconds, scale)
-    ratios = _ratios(whole, columns, seconds, scale, engines)
-    alike = np.array([abs(ratios[engine] - 1) <= DEVIATES for engine in engines])
-    if not alike.any():
-        alike[:] = True
+    levels = _levels(columns, seconds, scale, engines)
+    middle = sorted(levels.values())[(len(levels) - 1) // 2]  # of two unlike engines the faster one is the pool
+    alike = np.array([abs(levels[engine] / middle - 1) <= DEVIATES for engine in engines])
     pool = fit(columns[alike], seconds[alike], scale[alike], resamples=resamples)
     ratios = _ratios(pool, columns, seconds, scale, engines)
     own = {}
@@ -182,8 +191,20 @@ def _pool(
     return PoolFit(rows, seconds, LinearFit(pool.values, pool.errors, residuals, kept), ratios, own)
 
 
+def _levels(columns: Floats, seconds: Floats, scale: Floats, engines: list[str]) -> dict[str, float]:
+    """By engine, how much it takes by its own fit for everything that was measured in the pool, on the mean, s."""
+    names, others = np.array(engines), scale - seconds
+    found = {}
+    for name in dict.fromkeys(engines):
+        mine = names == name
+        enough = len(np.unique(columns[mine], axis=0)) >= columns.shape[1]
+        own = fit(columns[mine], seconds[mine], scale[mine]) if enough else fit(columns, seconds, scale)
+        found[name] = float(np.exp(np.log(np.maximum(own.at(columns) + others, 1e-9)).mean()))
+    return found
+
+
 def _ratios(whole: LinearFit, columns: Floats, seconds: Floats, scale: Floats, engines: list[str]) -> dict[str, float]:
-    """By engine, one plus the median of its residuals relative to the scale."""
-    relative = (seconds - whole.at(columns)) / scale
+    """By engine, the median of its times over the fitted ones; of a decode leg all of it counts."""
+    over = scale / np.maximum(whole.at(columns) + scale - seconds, 1e-9)
     names = np.array(engines)
-    return {name: 1 + float(np.median(relative[names == name])) for name in dict.fromkeys(engines)}
+    return {name: float(np.median(over[names == name])) for name in dict.fromkeys(engines)}

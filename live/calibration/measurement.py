@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from ...envs.atomic_file import append_line, write_atomically
 
-Kind = Literal["round-trip", "kv-bytes", "prefill", "decode", "transfer"]
+Kind = Literal["round-trip", "prefill", "decode", "transfer"]
 
 NOT_TOLD = -1.0
 """In place of a number that the engine does not tell."""
@@ -23,9 +23,9 @@ class Measurement:
     """One row. Times are seconds of the engines, seen by the client unless they say otherwise.
 
     Attributes:
-        kind: round-trip (a question that costs nothing), kv-bytes (of a token), prefill (of one prompt alone), decode
-            (steps in steady state), transfer (the decode leg of a request with one token of output).
-        engine: which; for transfers and bytes the prefill engine.
+        kind: round-trip (a question that costs nothing), prefill (of one prompt alone), decode (steps in steady state),
+            transfer (the decode leg of a request with one token of output).
+        engine: which; for transfers the prefill engine.
         peer: the decode engine of a transfer; else empty.
         round: the plan is gone through several times.
         prompt: tokens of each prompt.
@@ -33,8 +33,8 @@ class Measurement:
         context: mean of Σ(prompt + generated) over the steps, tokens; decode only, else 0.
         steps: from how many the time of one was found; 1 but for decode.
         seconds: the time.
-        engine_seconds: the same by the engine's own count; prefill only, else −1.
-        bytes_per_token: kv-bytes only, else −1.
+        engine_seconds: by the engine's own count: of the prefill, or of the transfer alone; −1: not told.
+        bytes_per_token: that a transfer moved; −1: not told.
     """
 
     kind: Kind

@@ -38,17 +38,21 @@ async def _round_trip(probe: Probe, task: Task) -> Measurement | None:
     return _row(task, await probe.round_trip(task.engine))
 
 
-async def _kv_bytes(probe: Probe, task: Task) -> Measurement | None:
+async def _transfer(probe: Probe, task: Task) -> Measurement:
+    """A decode leg, what the engine counts of its transfer, and the bytes that it moved."""
     assert task.peer is not None
-    before = await probe.counted(task.peer)
-    await probe.two_legs(task.engine, task.peer, probe.prompt(task.prompt), 1, stream=False)
+    before = await asyncio.gather(probe.counted(task.engine), probe.counted(task.peer))
+    _, reply = await probe.two_legs(task.engine, task.peer, probe.prompt(task.prompt), 1, stream=False)
     await probe.whole(task.peer, probe.prompt(8), 1, stream=False)  # Transfers are told with the next answer.
-    after = await probe.counted_after(task.peer, before, 2)
-    if before.transfers < 0 or after.transfers - before.transfers != 1:
-        return _row(task, 0.0)
+    await probe.counted_after(task.engine, before[0], 1)
+    after = await probe.counted_after(task.peer, before[1], 2, transfers=1)
+    if before[1].transfers < 0 or after.transfers != before[1].transfers + 1:
+        return _row(task, reply.first_s)
     block = task.peer.block_size
-    moved = -(-task.prompt // block) * block
-    return _row(task, 0.0, bytes_per_token=(after.moved_bytes - before.moved_bytes) / moved)
+    moved = (after.moved_bytes - before[1].moved_bytes) / (-(-task.prompt // block) * block)
+    own = after.transfer_s - before[1].transfer_s
+    told = own if 0 < own <= reply.first_s else NOT_TOLD
+    return _row(task, reply.first_s, engine_seconds=told, bytes_per_token=moved)
 
 
 async def _prefill(probe: Probe, task: Task) -> Measurement | None:
@@ -106,15 +110,6 @@ def steady_step(task: Task, replies: list[Reply]) -> Measurement | None:
     return _row(task, seconds, context=context, steps=steps) if seconds > 0 else None
 
 
-async def _transfer(probe: Probe, task: Task) -> Measurement | None:
-    assert task.peer is not None
-    before = await asyncio.gather(probe.counted(task.engine), probe.counted(task.peer))
-    _, reply = await probe.two_legs(task.engine, task.peer, probe.prompt(task.prompt), 1, stream=False)
-    await probe.counted_after(task.engine, before[0], 1)
-    await probe.counted_after(task.peer, before[1], 1)
-    return _row(task, reply.first_s)
-
-
 def _row(
     task: Task,
     seconds: float,
@@ -129,7 +124,6 @@ def _row(
 
 _KINDS = {
     "round-trip": _round_trip,
-    "kv-bytes": _kv_bytes,
     "prefill": _prefill,
     "decode": _decode,
     "transfer": _transfer,

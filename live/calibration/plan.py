@@ -99,8 +99,8 @@ def tasks_of(probe: Probe, effort: Effort) -> list[list[Task]]:
 
 
 def _shuffled(tasks: list[Task], number: int) -> list[Task]:
-    first = [task for task in tasks if task.kind in ("round-trip", "kv-bytes")]
-    rest = [task for task in tasks if task.kind not in ("round-trip", "kv-bytes")]
+    first = [task for task in tasks if task.kind == "round-trip"]
+    rest = [task for task in tasks if task.kind != "round-trip"]
     random.Random(number).shuffle(rest)
     return [*first, *rest]
 
@@ -111,7 +111,6 @@ def _round(probe: Probe, effort: Effort, number: int) -> list[Task]:
     longest = min(probe.context - 1, effort.longest)
     if number == 0:
         tasks += [Task("round-trip", engine, None, 0, 0, 0, 0, 0.01) for engine in probe.engines]
-        tasks += [Task("kv-bytes", p, d, 0, min(longest, 512), 1, 1, 0.1) for p, d in probe.pairs[:1]]
     for engine in probe.prefill or probe.mixed:
         for length in spaced(SHORTEST_PROMPT, longest, effort.lengths):
             tasks.append(Task("prefill", engine, None, number, length, 1, 1, _prefill_s(specs[engine], length)))

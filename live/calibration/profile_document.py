@@ -178,6 +178,11 @@ class Calibrated:
         prefill_words = f"{measured}, prefills of one prompt alone, " + (
             "the engines' own count" if fits.own_count else "as a client sees them, without the HTTP round trip"
         )
+        transfer_words = (
+            "transfers one at a time, the engines' own count"
+            if fits.own_transfers
+            else "decode legs without their first step and what HTTP adds; errors relative to the leg"
+        )
         sources: dict[str, Any] = {
             "step": _source(f"{measured}, decode steps in steady state", decode),
             **{
@@ -198,10 +203,7 @@ class Calibrated:
             group, _, key = constant.name.partition(".")
             own[group][key] = max(_digits(constant.value), _LEAST.get(key, 0.0))
             if group == "transfer" and fits.transfer is not None:
-                sources[constant.name] = _source(
-                    f"{measured}, decode legs without their first step and what HTTP adds; errors relative to the leg",
-                    fits.transfer,
-                )
+                sources[constant.name] = _source(f"{measured}, {transfer_words}", fits.transfer)
         document = {
             "name": name,
             "gpu": self.gpu,

@@ -94,7 +94,9 @@ class Result:
                 for name, pool in pools.items()
             },
             "prefill_times": "the engines' own count" if fits.own_count else "the client's",
+            "transfer_times": "the engines' own count" if fits.own_transfers else "the client's",
             "client_overhead": {"s": float(overhead[0]), "s_per_prompt_token": float(overhead[1])},
+            "decode_leg_overhead_s": fits.leg_overhead,
         }
 
     def tables(self) -> list[Table]:
@@ -153,6 +155,11 @@ class Result:
             f"a client waits {overhead[0] * 1e3:.2f} ms {seen}, and {overhead[1] * 1e6:.3f} µs per prompt token; "
             "that is not in the profile"
         )
+        if fits.own_transfers:
+            found.append(
+                f"in a decode leg a client waits {fits.leg_overhead * 1e3:.2f} ms beyond the transfer and the first "
+                "step (median); that is not in the profile either"
+            )
         return found
 
 

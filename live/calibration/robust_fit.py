@@ -104,13 +104,13 @@ def _robust(columns: Floats, target: Floats) -> tuple[Floats, npt.NDArray[np.boo
     for _ in range(ROUNDS):
         weights = 1 / np.maximum(np.abs(target - columns @ values), SMALLEST)
         values, before = _non_negative(columns, target, weights), values
-        if np.allclose(values, before, rtol=1e-10, atol=0):
+        if np.allclose(values, before, rtol=1e-8, atol=0):
             break
     for _ in range(ROUNDS):
         residuals = np.abs(target - columns @ values)
         weights = _bisquare(residuals, columns.shape[1])
         values, before = _non_negative(columns, target, weights), values
-        if np.allclose(values, before, rtol=1e-12, atol=0):
+        if np.allclose(values, before, rtol=1e-11, atol=0):
             break
     return values, weights > 0
 
@@ -141,8 +141,11 @@ def _non_negative(columns: Floats, target: Floats, weights: Floats) -> Floats:
     for size in range(count, 0, -1):
         for chosen in combinations(range(count), size):
             part = left[:, chosen]
-            solution = np.linalg.lstsq(part, right, rcond=None)[0]
-            if (solution < 0).any():
+            try:
+                solution = np.linalg.solve(part.T @ part, part.T @ right)  # k is small and columns are normalised
+            except np.linalg.LinAlgError:
+                continue
+            if not (solution >= 0).all():
                 continue
             error = float(np.sum((right - part @ solution) ** 2))
             if error < least:

@@ -202,7 +202,7 @@ def test_an_engine_that_is_not_there_or_another_one_is_refused() -> None:
 def test_too_small_a_context_is_refused() -> None:
     async def story() -> None:
         async with speaking({"mixed": 1}, max_model_len=255) as (cluster, _):
-            with pytest.raises(ValueError, match="take 255 tokens .* at least 256 are needed"):
+            with pytest.raises(ValueError, match=r"take 255 tokens .* at least 256 are needed"):
                 await gates(cluster)
 
     run(story())
