@@ -119,6 +119,5 @@ def _row(cells: list[str]) -> Measurement:
 
 def _line(row: Measurement) -> str:
     text = io.StringIO()
-    cells = [f"{cell:.9g}" if isinstance(cell, float) else cell for cell in astuple(row)]
-    csv.writer(text, lineterminator="").writerow(cells)
+    csv.writer(text, lineterminator="").writerow(astuple(row))
     return text.getvalue()

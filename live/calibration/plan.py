@@ -19,6 +19,9 @@ CONTEXTS = (64, 1_024, 8_192)
 LONGEST_TRANSFER = 8_192
 """Tokens: their time grows evenly, and the prefill before them does not."""
 
+LEAST_KV, LEAST_BATCH = 1_024, 4
+"""Tokens that an engine's KV cache must hold, and requests that must fit it at a time."""
+
 KV_SHARE = 0.7
 """Part of an engine's KV cache that a batch may fill: nothing may be preempted."""
 
@@ -88,10 +91,18 @@ def tasks_of(probe: Probe, effort: Effort) -> list[list[Task]]:
     Within a round the order is random, so that nothing that drifts looks like an effect of a length or a batch.
 
     Raises:
-        ValueError: an unknown profile.
+        ValueError: an unknown profile, or an engine whose KV cache is too small.
     """
+    for engine in probe.whole_engines:
+        held = engine.blocks * engine.block_size
+        if held < LEAST_KV:
+            raise ValueError(
+                f"{engine.name} has a KV cache of {held} tokens; batches of several sizes need at least {LEAST_KV:,}"
+            )
     # Answers are at most four times as long as the steady state that they are for; prompts need room beside them.
-    effort = replace(effort, steps=max(8, min(effort.steps, (probe.context - CONTEXTS[0]) // 8)))
+    capacity = KV_SHARE * min(engine.blocks * engine.block_size for engine in probe.whole_engines)
+    room = min((probe.context - CONTEXTS[0]) // 8, int(capacity / LEAST_BATCH - CONTEXTS[0]) // 4)
+    effort = replace(effort, steps=max(8, min(effort.steps, room)))
     one = _round(probe, effort, 0)
     expected = sum(task.expected_s for task in one)
     rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, int(effort.seconds / expected)))
