@@ -232,8 +232,8 @@ class Probe:
         answer = await engine.client.fetch("GET", "/metrics", headers=b"", timeout=QUESTION_S)
         return Counted.of(answer.body, self.cluster.time_scale)
 
-    async def counted_after(self, engine: Engine, before: Counted, requests: int, transfers: int = 0) -> Counted:
-        """What an engine has counted once these requests and transfers are in it, or after two seconds.
+    async def counted_after(self, engine: Engine, before: Counted, requests: int) -> Counted:
+        """What an engine has counted once these requests are in it, or after two seconds.
 
         Raises:
             Busy: it has counted more of them.
@@ -247,8 +247,7 @@ class Probe:
                     f"{engine.name} has served {new:g} requests where {requests} were sent; nothing can be measured "
                     "beside other requests"
                 )
-            moved = before.transfers < 0 or now.transfers - before.transfers >= transfers
-            if ((new == requests or before.requests < 0) and moved) or asyncio.get_running_loop().time() > end:
+            if new == requests or before.requests < 0 or asyncio.get_running_loop().time() > end:
                 return now
             await asyncio.sleep(0.01)
 

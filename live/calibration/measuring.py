@@ -43,9 +43,12 @@ async def _transfer(probe: Probe, task: Task) -> Measurement:
     assert task.peer is not None
     before = await asyncio.gather(probe.counted(task.engine), probe.counted(task.peer))
     _, reply = await probe.two_legs(task.engine, task.peer, probe.prompt(task.prompt), 1, stream=False)
-    await probe.whole(task.peer, probe.prompt(8), 1, stream=False)  # Transfers are told with the next answer.
     await probe.counted_after(task.engine, before[0], 1)
-    after = await probe.counted_after(task.peer, before[1], 2, transfers=1)
+    for answers in (1, 2):  # A transfer is told with the engine's next answer, or the one after.
+        await probe.whole(task.peer, probe.prompt(8), 1, stream=False)
+        after = await probe.counted_after(task.peer, before[1], 1 + answers)
+        if after.transfers != before[1].transfers:
+            break
     if before[1].transfers < 0 or after.transfers != before[1].transfers + 1:
         return _row(task, reply.first_s)
     block = task.peer.block_size
@@ -71,11 +74,16 @@ def _own_count(before: Counted, after: Counted, seen: float) -> float:
 
 
 async def _decode(probe: Probe, task: Task) -> Measurement | None:
-    before = await probe.counted(task.engine)
-    prompts = [probe.prompt(task.prompt) for _ in range(task.sequences)]
-    replies = await asyncio.gather(*(probe.whole(task.engine, prompt, task.output) for prompt in prompts))
-    await probe.counted_after(task.engine, before, task.sequences)
-    return steady_step(task, replies)
+    for output in (task.output, 2 * task.output, task.longest_output):
+        before = await probe.counted(task.engine)
+        prompts = [probe.prompt(task.prompt) for _ in range(task.sequences)]
+        length = min(output, task.longest_output)
+        replies = await asyncio.gather(*(probe.whole(task.engine, prompt, length) for prompt in prompts))
+        await probe.counted_after(task.engine, before, task.sequences)
+        row = steady_step(task, replies)
+        if row is not None:
+            return row
+    return None
 
 
 def steady_step(task: Task, replies: list[Reply]) -> Measurement | None:

@@ -27,6 +27,9 @@ KV_SHARE = 0.7
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 6
 
+LONGER = 4
+"""An answer is at most so many times as long as the steady state that it is for."""
+
 RAMP_S = 0.002
 """Wall seconds within which a request of a batch is on its way."""
 
@@ -67,6 +70,7 @@ class Task:
     Attributes:
         output: tokens of each answer.
         expected_s: seconds of the engines that it takes by the profile so far.
+        longest_output: of each answer, where requests that come slowly do not run together for long enough.
     """
 
     kind: Kind
@@ -77,6 +81,7 @@ class Task:
     sequences: int
     output: int
     expected_s: float
+    longest_output: int = 1
 
     @property
     def key(self) -> Key:
@@ -99,9 +104,9 @@ def tasks_of(probe: Probe, effort: Effort) -> list[list[Task]]:
             raise ValueError(
                 f"{engine.name} has a KV cache of {held} tokens; batches of several sizes need at least {LEAST_KV:,}"
             )
-    # Answers are at most four times as long as the steady state that they are for; prompts need room beside them.
+    # Prompts need room beside the longest answers.
     capacity = KV_SHARE * min(engine.blocks * engine.block_size for engine in probe.whole_engines)
-    room = min((probe.context - CONTEXTS[0]) // 8, int(capacity / LEAST_BATCH - CONTEXTS[0]) // 4)
+    room = min((probe.context - CONTEXTS[0]) // (2 * LONGER), int(capacity / LEAST_BATCH - CONTEXTS[0]) // LONGER)
     effort = replace(effort, steps=max(8, min(effort.steps, room)))
     one = _round(probe, effort, 0)
     expected = sum(task.expected_s for task in one)
@@ -130,7 +135,9 @@ def _round(probe: Probe, effort: Effort, number: int) -> list[Task]:
             output = _output(specs[engine], prompt, sequences, effort.steps, probe.cluster.time_scale)
             step = specs[engine].step_time(sequences, sequences * (prompt + output // 2)) / PS_PER_S
             ramp = _prefill_s(specs[engine], prompt) * sequences
-            tasks.append(Task("decode", engine, None, number, prompt, sequences, output, output * step + ramp))
+            expected, longest_output = output * step + ramp, LONGER * effort.steps - 1
+            task = Task("decode", engine, None, number, prompt, sequences, output, expected, longest_output)
+            tasks.append(task)
     for prefill, decode in probe.pairs:
         for length in spaced(4 * SHORTEST_PROMPT, min(longest, LONGEST_TRANSFER), effort.transfers):
             expected = _prefill_s(specs[prefill], length) + 0.05
@@ -157,13 +164,13 @@ def batches(spec: EngineSpec, context: int, effort: Effort, number: int) -> list
     found: list[tuple[int, int]] = []
     for prompt in CONTEXTS:
         for place, size in enumerate(sizes):
-            grown = prompt + 4 * effort.steps
+            grown = prompt + LONGER * effort.steps
             fits = grown <= context and size * grown <= capacity and size * prompt <= effort.prefilled
             if fits and place % effort.every == number % effort.every:
                 found.append((prompt, size))
     if number % effort.every == 0 and len({prompt for prompt, _ in found}) < 2:
         # A small cache or context: one long prompt tells contexts apart.
-        grown = int(min(context, capacity)) - 4 * effort.steps
+        grown = int(min(context, capacity)) - LONGER * effort.steps
         found.append((max(grown, CONTEXTS[0] + 1), 1))
     return found
 
@@ -173,7 +180,7 @@ def _output(spec: EngineSpec, prompt: int, sequences: int, steps: int, time_scal
     chunks = ceil(prompt * sequences / spec.max_num_batched_tokens)
     step_s = spec.step_time(sequences, sequences * prompt) / PS_PER_S * time_scale
     late = ceil(sequences * RAMP_S / step_s)
-    return min(steps + 8 + 2 * chunks + min(late, 2 * steps), 4 * steps - 1)
+    return min(steps + 8 + 2 * chunks + min(late, 2 * steps), LONGER * steps - 1)
 
 
 def _prefill_s(spec: EngineSpec, length: int) -> float:

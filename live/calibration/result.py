@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FITS, PICTURE, CLUSTER = "fits.json", "fit.png", "cluster.yaml"
 """Files of a calibration's folder."""
 
+MUCH = 0.2
+"""Share of measurements that may be set aside without a word."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -155,6 +158,14 @@ class Result:
             f"a client waits {overhead[0] * 1e3:.2f} ms {seen}, and {overhead[1] * 1e6:.3f} µs per prompt token; "
             "that is not in the profile"
         )
+        for what, some in (("prefills", fits.prefill), ("decode steps", fits.decode), ("transfers", fits.transfer)):
+            measured = sum(row.engine not in some.own for row in some.rows) if some else 0
+            aside = measured - int(some.fit.kept.sum()) if some else 0
+            if aside > MUCH * measured:
+                found.append(
+                    f"warning: {aside} of {measured} measurements of {what} were set aside; something disturbed them, "
+                    f"or these engines do not follow the model ({PICTURE} shows where)"
+                )
         if fits.own_transfers:
             found.append(
                 f"in a decode leg a client waits {fits.leg_overhead * 1e3:.2f} ms beyond the transfer and the first "

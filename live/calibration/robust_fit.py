@@ -93,12 +93,13 @@ def fit(
         drawn = []
         for _ in range(resamples):
             rows_drawn = random.integers(0, rows, rows)
-            drawn.append(_robust(relative[rows_drawn], target[rows_drawn])[0])
+            drawn.append(_bisquare_fit(relative[rows_drawn], target[rows_drawn], values)[0])
         errors = np.std(drawn, axis=0, ddof=1)
     return LinearFit(values, errors, target - relative @ values, kept)
 
 
 def _robust(columns: Floats, target: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The fit, and which rows count in it."""
     weights = np.ones(len(target))
     values = _non_negative(columns, target, weights)
     for _ in range(ROUNDS):
@@ -106,6 +107,11 @@ def _robust(columns: Floats, target: Floats) -> tuple[Floats, npt.NDArray[np.boo
         values, before = _non_negative(columns, target, weights), values
         if np.allclose(values, before, rtol=1e-8, atol=0):
             break
+    return _bisquare_fit(columns, target, values)
+
+
+def _bisquare_fit(columns: Floats, target: Floats, values: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The fit with bisquare weights that comes of a first one, and which rows count in it."""
     for _ in range(ROUNDS):
         residuals = np.abs(target - columns @ values)
         weights = _bisquare(residuals, columns.shape[1])

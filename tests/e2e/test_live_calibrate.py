@@ -15,7 +15,7 @@ from disaggroute.envs import profiles
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.emulated_cluster import emulated
 
-SCALE = 0.05
+SCALE = 0.2
 
 
 def run(*arguments: str, code: int = 0) -> tuple[str, str]:

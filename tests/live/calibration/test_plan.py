@@ -50,8 +50,9 @@ def plan(effort: Effort, *, blocks: int = 3750, context: int = 32_768, mixed: bo
 @given(EFFORTS, CONTEXTS, BLOCKS, st.booleans())
 def test_every_task_fits_the_engines(effort: Effort, context: int, blocks: int, mixed: bool) -> None:
     for task in [task for tasks in plan(effort, blocks=blocks, context=context, mixed=mixed) for task in tasks]:
-        assert task.prompt + task.output <= context
-        assert -(-(task.prompt + task.output) // 16) * task.sequences <= blocks
+        longest = task.prompt + max(task.output, task.longest_output)
+        assert longest <= context and task.output <= max(task.longest_output, 1)
+        assert -(-longest // 16) * task.sequences <= blocks
         assert task.sequences <= 256 and (task.kind == "round-trip" or (task.prompt > 0 and task.output > 0))
 
 

@@ -139,3 +139,10 @@ def test_a_profile_is_named_after_its_cluster_or_as_asked() -> None:
     assert profile_name("a40-x.1", "c") == "a40-x.1"
     with pytest.raises(ValueError, match="name is 'A 40'; it must be lower-case letters, digits, dots and hyphens"):
         profile_name("A 40", "c")
+
+
+def test_many_measurements_that_were_set_aside_are_a_warning() -> None:
+    few, many = made(noise=0.002, late=range(4, 200, 20)), made(noise=0.002, late=range(4, 200, 4))
+    assert not any("set aside" in text for text in few.remarks())
+    warnings = [text for text in many.remarks() if "set aside" in text]
+    assert any("of 42 measurements of prefills were set aside" in text and "fit.png" in text for text in warnings)
