@@ -76,7 +76,8 @@ async def gates_of(probe: Probe, tell: Tell) -> GateReport:
         except (Failed, Unreachable) as error:
             check.problems.append(str(error))
         if check.problems:
-            check.verdict = "failed" if check.verdict != "refused" else "refused"
+            if check.verdict == "not run":
+                check.verdict = "failed"
             check.words = check.words or check.problems[0]
             break
         check.verdict = "passed"
