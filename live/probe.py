@@ -78,10 +78,11 @@ class Probe:
             Unreachable: one does not answer.
             Unfit: one is not what the cluster says.
         """
-        for problem in await meet_all(self.engines, self.cluster, QUESTION_S):
+        problems = await meet_all(self.engines, self.cluster, QUESTION_S)
+        for engine, problem in zip(self.engines, problems, strict=True):
             if problem is not None:
                 await self.close()
-                raise problem
+                raise Unreachable(f"{engine.name}: {problem}") if isinstance(problem, Unreachable) else problem
         return self
 
     async def __aexit__(
