@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import catalog
+from .atomic_file import write_atomically
 from .profiles import Profile
 from .regular_file import check_regular
 
@@ -104,18 +105,19 @@ def read_fits(path: str | Path) -> list[Profile]:
 
 
 def write(profile: Profile, folder: str | Path) -> Path:
-    """Writes `FOLDER/NAME.yaml` and returns its path."""
+    """Writes `FOLDER/NAME.yaml` and returns its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     import yaml
 
     path = Path(folder) / f"{profile.name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
     document = profile.model_dump(exclude_none=True)
     for source in document["sources"].values():
         if not source["assumed"]:
             del source["assumed"]
-    path.write_text(
-        yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=105), encoding="utf-8"
-    )
+    write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=105).encode())
     return path
 
 

@@ -19,6 +19,7 @@ from ..envs.simulator.warm import warm_up_engine
 from .cluster_file import LiveCluster
 from .emulator.command_line import command_line
 from .emulator.options import EngineOptions
+from .file_name import file_name
 
 READY = re.compile(r"emulated \w+ engine of .* at (http://\S+?)(?:,|$)")
 
@@ -198,5 +199,4 @@ def emulated(topology: str, profile: str, **options: Any) -> Iterator[tuple[Emul
 
 def default_records(folder: Path, name: str) -> Path:
     """A file for the records of a router, by cluster and time of its start."""
-    slug = re.sub(r"[^\w.-]+", "-", name)
-    return folder / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    return folder / f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"

@@ -6,13 +6,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..envs.picture import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from ..envs.picture import PALETTE as PALETTE
 from ..policies.policy_text import policy_name
-
-VERMILLION, SKY, GREEN, PURPLE = "#D55E00", "#56B4E9", "#009E73", "#CC79A7"
-ORANGE, BLUE, BLACK = "#E69F00", "#0072B2", "#000000"
-
-PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-"""Okabe and Ito's colours, which people with any colour vision tell apart (yellow left out: too pale)."""
 
 COLOURS = {
     "round-robin": VERMILLION,

@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...envs.atomic_file import write_atomically
 from ..cluster_file import LiveCluster, Role
+from ..file_name import file_name
 from ..launch_file import LaunchFile
 from .processes import MARK, Process, every, look, marks, parse
 
@@ -101,7 +101,7 @@ def state_root() -> Path:
 
 def folder_name(name: str) -> str:
     """The name of a cluster's folder."""
-    return re.sub(r"[^\w.-]+", "-", name).lstrip(".-") or "live"
+    return file_name(name).lstrip(".-") or "live"
 
 
 def started() -> list[str]:

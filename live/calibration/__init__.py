@@ -1,0 +1,1 @@
+"""Calibration: a profile of engines from measurements on them."""

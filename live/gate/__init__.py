@@ -1,0 +1,1 @@
+"""Gates: what engines must show before anything is measured on them."""
