@@ -30,8 +30,8 @@ def calibrate(
     from rich.console import Console
 
     from ...envs.progress import run_progress
-    from ..running import running
     from ..file_name import file_name
+    from ..running import running
     from .calibrate import measure_cluster, open_folder
     from .fits import fits_of
     from .plan import FULL, QUICK

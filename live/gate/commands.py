@@ -24,8 +24,8 @@ def gate(
     from rich.console import Console
 
     from ...envs.atomic_file import write_atomically
-    from ..running import running
     from ..file_name import file_name
+    from ..running import running
     from .gates import run_gates
 
     if out is not None and out.exists() and not force:
