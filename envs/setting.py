@@ -15,11 +15,12 @@ from .cluster import PS_PER_S, Cluster
 from .cluster_config import ClusterConfig
 from .digest import digest
 from .predictors import Predictor
-from .router_constants import RouterConstants
+from .profiles import Profile, SloTargets
+from .router_constants import RouterConstants, from_cluster
 from .saturation_rates import stored_rate
 from .scenario import DEFAULT_TOPOLOGY, Scenario
 from .trace import Trace
-from .traffic import FamilyTraffic, FileTraffic, Traffic
+from .traffic import FamilyTraffic, FileTraffic, FittedTraffic, Traffic
 from .window import Window
 from .workloads import Workload
 
@@ -79,6 +80,26 @@ class Setting:
             ValueError: an unknown name (with the nearest ones) or an unreadable file.
         """
         return _setting(scenario.model_dump_json(), _stamps(scenario))
+
+    @staticmethod
+    def on(scenario: Scenario, cluster: Cluster, profile: Profile, *, gpus: int, targets: SloTargets) -> Setting:
+        """A scenario on a cluster that comes from elsewhere, such as the twin of a live one.
+
+        What does not fit the cluster is left out of traces (`FittedTraffic`).
+
+        Args:
+            scenario: whose fields about the cluster are not looked at.
+            cluster: the instances, as a router believes them to be.
+            profile: of the cluster, for targets.
+            gpus: of the cluster.
+            targets: by SLO class, in place of the profile's.
+
+        Raises:
+            ValueError: an unknown name (with the nearest ones) or an unreadable file.
+        """
+        predictors.parse(scenario.predictor)
+        traffic = FittedTraffic(_traffic(scenario, _family(scenario), profile, cluster), cluster, profile, targets)
+        return Setting(scenario, cluster, gpus, from_cluster(cluster), traffic)
 
     @property
     def name(self) -> str:
@@ -219,18 +240,20 @@ def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
     if scenario.constants_scale != 1:
         constants = constants.scaled(scenario.constants_scale)
     profile = config.profile if scenario.profile is None else profiles.load(scenario.profile)
-    traffic: Traffic
+    return Setting(scenario, cluster, _gpus(config), constants, _traffic(scenario, family, profile, cluster))
+
+
+def _traffic(scenario: Scenario, family: Workload | None, profile: Profile, cluster: Cluster) -> Traffic:
+    """What makes traces of a workload family or of a trace file."""
     if family is not None:
-        traffic = FamilyTraffic(family, profile, cluster)
-    else:
-        traffic = FileTraffic(
-            traces.read(scenario.workload, scenario.format),
-            profile,
-            cluster,
-            targets=scenario.targets,
-            tight_share=scenario.tight_share,
-        )
-    return Setting(scenario, cluster, _gpus(config), constants, traffic)
+        return FamilyTraffic(family, profile, cluster)
+    return FileTraffic(
+        traces.read(scenario.workload, scenario.format),
+        profile,
+        cluster,
+        targets=scenario.targets,
+        tight_share=scenario.tight_share,
+    )
 
 
 def _family(scenario: Scenario) -> Workload | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from .cluster import PS_PER_S, Cluster
 from .digest import digest
-from .profiles import Profile
+from .profiles import Profile, SloTargets
 from .trace import Trace
 from .traces import Preparation, TraceFile
+from .traces.preparation import fits
 from .workloads import Workload
 
 
@@ -149,3 +153,64 @@ class FileTraffic:
             tight_share=self._tight_share,
             seed=seed,
         )
+
+
+class FittedTraffic:
+    """Traffic for a cluster that others have built: what does not fit is left out, and fixed targets are the cluster's.
+
+    Args:
+        traffic: makes the traces.
+        cluster: that must hold the requests.
+        profile: whose targets stand in the traces.
+        targets: by SLO class, in their place.
+    """
+
+    def __init__(self, traffic: Traffic, cluster: Cluster, profile: Profile, targets: SloTargets) -> None:
+        self.name, self.single, self.own_rate = traffic.name, traffic.single, traffic.own_rate
+        self.left_out: dict[int, tuple[int, int]] = {}
+        """Of the traces made so far, by seed: requests that do not fit, and requests in all."""
+        self._traffic, self._cluster = traffic, cluster
+        self._profiles, self._targets = profile.slo_targets, targets
+
+    def trace(self, rate: float | None, end_s: float, seed: int) -> Trace:
+        """The requests that arrive in [0, end_s) and fit every instance.
+
+        Raises:
+            ValueError: no rate where one is needed, one out of range, or no request fits.
+        """
+        trace = self._traffic.trace(rate, end_s, seed)
+        short, small = fits(trace.prompt, trace.output, self._cluster)
+        kept = short & small
+        self.left_out[seed] = int((~kept).sum()), len(kept)
+        if not kept.any() and len(kept):
+            raise ValueError(
+                f"{trace.name}: no request of {len(kept)} fits the engines of {self._cluster.name}, whose context "
+                f"limit is {min(engine.max_model_len for engine in self._cluster.instances)} tokens"
+            )
+        trace = trace if kept.all() else trace.select(kept)
+        return replace(
+            trace,
+            ttft_target=_by_class(trace.ttft_target, trace, self._profiles.ttft, self._targets.ttft),
+            tpot_target=_by_class(trace.tpot_target, trace, self._profiles.tpot, self._targets.tpot),
+        )
+
+    def whole_s(self, rate: float | None, warmup_s: float) -> float | None:
+        """Seconds of a recorded trace after the warm-up at a rate; None for a family."""
+        return self._traffic.whole_s(rate, warmup_s)
+
+    def report(self, rate: float | None) -> str:
+        """What must be said with every use of a trace file."""
+        return self._traffic.report(rate)
+
+    def configuration(self) -> dict[str, Any]:
+        """What decides the traces; JSON-able."""
+        own = {"ttft": list(self._targets.ttft), "tpot": list(self._targets.tpot)}
+        return self._traffic.configuration() | {"slo": own}
+
+
+def _by_class(
+    given: npt.NDArray[np.int64], trace: Trace, old: tuple[int, int], new: tuple[int, int]
+) -> npt.NDArray[np.int64]:
+    """Targets (N,), those of the new classes where they are fixed ones of the old; relative or a file's own stay."""
+    fixed = bool((given == np.array(old)[trace.slo]).all())
+    return np.array(new)[trace.slo] if fixed else given

@@ -25,6 +25,7 @@ from .relay import Relay, RelayLimits
 from .router import LiveRouter
 from .story import Story
 from .tokenizer import Tokenizer, make
+from .twin import twin
 
 log = logging.getLogger(__name__)
 
@@ -126,10 +127,7 @@ class Service:
 
     def _simulated(self) -> Cluster:
         """The cluster as the router's ledger needs it."""
-        prefill, decode, mixed = (
-            tuple(engine.spec(self.cluster) for engine in self.engines if engine.role == role) for role in ROLES
-        )
-        return Cluster(prefill, decode, mixed, first_token=self.cluster.first_token, name=self.cluster.name)
+        return twin(self.cluster, self.engines)
 
     # --- life -----------------------------------------------------------------------------------------
 
