@@ -83,9 +83,6 @@ class Backend(Protocol):
             say: told what people should know of this run.
         """
 
-    def close(self) -> None:
-        """Gives back what `begin` took."""
-
 
 class SimulatorBackend:
     """The simulator.
@@ -121,9 +118,6 @@ class SimulatorBackend:
         """Simulates; `place` stays unused: a run that was interrupted is done again in no time."""
         result = self.setting.simulate(prepared, self._parse(policy), seed, log_decisions=log_decisions)
         return Outcome(result.records, result.decisions)
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 _factories: dict[str, Callable[..., Backend]] = {}

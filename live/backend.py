@@ -163,14 +163,12 @@ class LiveBackend:
         self._tell(prepared, policy, seed, kept, outcome, say)
         return outcome
 
-    def close(self) -> None:
-        """Nothing is kept between runs."""
-
     def _drive(
         self, prepared: Prepared, policy: str, seed: int, about: dict[str, Any], attempt: Attempt, say: Say
     ) -> None:
         predictor = self.setting.predictor
-        name = hashlib.sha256(f"{policy} {seed} {attempt.number}".encode()).hexdigest()[:8]
+        run = f"{policy} {seed} {about['trace']} {attempt.number}"
+        name = hashlib.sha256(run.encode()).hexdigest()[:8]
         plan = Plan(
             prepared.trace,
             self.cluster.model,

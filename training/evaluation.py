@@ -160,13 +160,12 @@ def evaluate(
         tell(f"noted in {log}, which belongs into the repository")
     if on_run:
         on_run(len(done), total)
-    runs_done = lambda: on_run(len(done), total) if on_run else None  # noqa: E731
+    told = lambda: on_run(len(done), total) if on_run else None  # noqa: E731
     if backend.serial:
-        _follow(map(partial(run_on, backend, say=tell), tasks), done, folder, runs_done)
+        _run(map(partial(run_on, backend, say=tell), tasks), done, folder, told)
     else:
         with Workers.of(workers) as pool:
-            _follow(pool.run(run_task, tasks), done, folder, runs_done)
-    backend.close()
+            _run(pool.run(run_task, tasks), done, folder, told)
     folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
     runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
     folder.write_summary(folder.runs())
@@ -190,10 +189,10 @@ def rotated(labels: tuple[str, ...], turn: int) -> tuple[str, ...]:
     return labels[turn:] + labels[:turn]
 
 
-def _follow(
+def _run(
     runs: Iterable[Run], done: dict[tuple[str, int], Run], folder: ResultsFolder, tell: Callable[[], None]
 ) -> None:
-    """Takes runs as they come."""
+    """Takes runs as they are done."""
     written = time.monotonic()
     for run in runs:
         done[run.label, run.seed] = run

@@ -94,8 +94,9 @@ async def drive(wanted: Wanted, options: DriveOptions, attempt: Attempt, say: Sa
                 log.write(end)
             finally:
                 await load.close()
-                if not log.close():
-                    raise OSError(None, f"cannot write {attempt.client}: {log.problem.lower()}")
+                written = log.close()
+            if not written:
+                raise RuntimeError(f"cannot write {attempt.client}: {log.problem.lower()}; make room and start again")
 
 
 async def _guarded(
