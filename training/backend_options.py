@@ -47,10 +47,15 @@ def scenario_values(backend: str, values: dict[str, Any], workers: int | None) -
         workers: as given.
 
     Raises:
-        ValueError: an option that means nothing there; names it.
+        ValueError: an unknown backend, or an option that means nothing there; names it.
     """
+    from ..envs.backend import names
+    from ..envs.catalog import unknown
+
     if backend == SIMULATOR:
         return values | {"warmup_s": WARMUP_S if values["warmup_s"] is None else values["warmup_s"]}
+    if backend not in names():
+        raise ValueError(unknown("backend", backend, names()))
     for option, given, why in (
         ("workers", workers, "runs follow each other, on one cluster"),
         ("topology", values["topology"], "its engines are those of --cluster"),
@@ -90,8 +95,6 @@ def backend_of(
             option = f"--{words} {value}" if isinstance(value, str) else f"--{'' if value else 'no-'}{words}"
             raise ValueError(f"{option} is for a live cluster; give --backend live too, or leave it out")
         return simulator(scenario)
-    if name not in backends.names():
-        return backends.make(name, scenario)  # which says what there is
     return backends.make(name, scenario, cluster=scenario.cluster, **said)
 
 

@@ -35,6 +35,7 @@ class DriveOptions(BaseModel):
         idle_s: wall time that engines may take to become idle before a run.
         timeout_s: a request that takes longer has failed, s of the engines.
         drain_s: time for requests under way after the last one was sent, s of the engines.
+        router: options of the routers, as in the file of `live serve --options` (docs/live.md).
     """
 
     model_config = STRICT
@@ -44,6 +45,7 @@ class DriveOptions(BaseModel):
     idle_s: float = Field(90.0, gt=0, le=86_400)
     timeout_s: float = Field(600.0, gt=0, le=86_400)
     drain_s: float = Field(300.0, gt=0, le=86_400)
+    router: dict[str, Any] = {}
 
 
 class EngineLost(RuntimeError):
@@ -83,7 +85,9 @@ async def drive(wanted: Wanted, options: DriveOptions, attempt: Attempt, say: Sa
     cluster = wanted.cluster
     engines = [(cluster.engine_name(role, k), entry.url) for role, k, entry in cluster.engines()]
     await quieten(engines, idle_s=options.idle_s, reset=options.reset, say=say)
-    async with RouterProcess(cluster, wanted.policy, wanted.seed, wanted.learns, attempt) as router:
+    async with RouterProcess(
+        cluster, wanted.policy, wanted.seed, wanted.learns, attempt, options.router
+    ) as router:
         load = Load(router.url, wanted.plan, cluster.time_scale, options.timeout_s, lambda seen: log.write(seen.line()))
         await load.warm()
         with quick_collections():

@@ -6,9 +6,10 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import orjson
@@ -59,13 +60,22 @@ class RouterProcess:
         seed: of the policy.
         learns: predictor that learns.
         attempt: where its files go.
+        options: further options of it.
     """
 
-    def __init__(self, cluster: LiveCluster, policy: str, seed: int, learns: str, attempt: Attempt) -> None:
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        policy: str,
+        seed: int,
+        learns: str,
+        attempt: Attempt,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.url = ""
         """Where clients come in, once it is ready."""
         self._cluster, self._policy, self._seed, self._learns = cluster, policy, seed, learns
-        self._folder = attempt.path
+        self._folder, self._options = attempt.path, {"max_in_flight": MOST_IN_FLIGHT, **options}
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: HttpClient | None = None
         self._key = b""
@@ -79,7 +89,7 @@ class RouterProcess:
         folder = self._folder
         fields = self._cluster.model_dump(mode="json", exclude_none=True, exclude={"launch"})  # It is up.
         (folder / CLUSTER).write_text(yaml.safe_dump(fields, sort_keys=False))
-        (folder / "options.yaml").write_text(yaml.safe_dump({"max_in_flight": MOST_IN_FLIGHT}))
+        (folder / "options.yaml").write_text(yaml.safe_dump(self._options))
         program = [sys.executable, "-m", __package__.partition(".")[0], "live", "serve", str(folder / CLUSTER)]
         words = ["--policy", self._policy, "--seed", str(self._seed), "--predictor", self._learns]
         words += ["--records", str(folder / ROUTER), "--options", str(folder / "options.yaml")]
