@@ -85,10 +85,8 @@ def legs(
         growing = np.stack([edges[2], np.maximum(edges[2], records["last_token"])])
         kv = np.where(records["prefill_start"] >= 0, prompt, 0)
         return (Leg("mixed", instance, edges, none, kv, generated, growing),)
-    # Nobody sees a transfer of real engines: it ended before the first token.
-    prefilled = records["prefill_end"]
-    hidden = (records["reserve"] < 0) & (prefilled >= 0) & (records["first_token"] > prefilled)
-    sent = np.where(hidden, records["first_token"], records["transfer_end"])
+    records = _with_transfers(records)
+    sent = records["transfer_end"]
     left = np.where(sent >= 0, sent, records["end"])
     edges = _edges(records, start, ("prefill_start", "prefill_end"), left)
     began = np.where(records["transfer_start"] >= 0, records["transfer_start"], left)
@@ -98,15 +96,26 @@ def legs(
     first = Leg("prefill", instance, edges, sending, kv, np.zeros_like(prompt), none)
 
     # A request whose only token came from prefill is finished without a transfer.
-    whole = (records["status"] == FINISHED) & (records["reserve"] < 0) & ~hidden
-    reached = (records["prefill_end"] >= 0) & ~whole
+    reached = (records["prefill_end"] >= 0) & ~((records["status"] == FINISHED) & (records["reserve"] < 0))
     edges = _edges(records, records["prefill_end"], ("reserve", "transfer_end", "first_token"), records["end"])
     instance = np.where(reached, records["decode"], -1).astype(np.int64)
-    kv = np.where((records["reserve"] >= 0) | hidden, prompt, 0)
+    kv = np.where(records["reserve"] >= 0, prompt, 0)
     # What is decoded here starts after the join: from the first token on, or from the transfer if that came before.
     growing = np.stack([edges[3], np.maximum(edges[3], records["last_token"])])
     second = Leg("decode", instance, edges, sending, kv, generated, growing)
     return first, second
+
+
+def _with_transfers(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Records in which all between prefill and first token counts as transfer, where nobody saw it: on real engines."""
+    hidden = (records["reserve"] < 0) & (records["prefill_end"] >= 0)
+    hidden &= records["first_token"] > records["prefill_end"]
+    if not hidden.any():
+        return records
+    filled = records.copy()
+    for name, of in (("reserve", "prefill_end"), ("transfer_start", "prefill_end"), ("transfer_end", "first_token")):
+        filled[name][hidden] = records[of][hidden]
+    return filled
 
 
 def certain_misses(records: npt.NDArray[Any], trace: Trace) -> tuple[Ints, Ints]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import threading
 import time
@@ -25,7 +26,7 @@ from disaggroute.live.drive.quiet import NotIdle
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.http_client import Unreachable
 from disaggroute.policies import registry
-from disaggroute.training.evaluation import evaluate
+from disaggroute.training.evaluation import configuration, evaluate, policy_card
 from disaggroute.training.live_saturation import RESULT, saturate_live
 from disaggroute.training.report.writing import write_report
 from disaggroute.training.results import read_results
@@ -238,6 +239,17 @@ def test_engines_that_others_use_are_refused(cluster: LiveCluster, tmp_path: Pat
     with urllib.request.urlopen(request, timeout=30), pytest.raises(NotIdle, match=r"decode/1 .* is not idle"):
         run(backend(cluster, idle_s=0.1), ("round-robin",), tmp_path)
     assert not attempts(tmp_path) or not list(tmp_path.glob("live/*/*/attempt-1/client.jsonl"))
+
+
+def test_a_run_that_another_process_does_is_waited_for_by_its_user(cluster: LiveCluster, tmp_path: Path) -> None:
+    using = backend(cluster)
+    folder = ResultsFolder.open(tmp_path, configuration(using.setting, using))
+    run_folder = folder.place("live", policy_card("round-robin"), 100)
+    run_folder.mkdir(parents=True)
+    with (run_folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError, match=r"another evaluation does the run in .*/100; wait for it"):
+            run(using, ("round-robin",), tmp_path)
 
 
 class Verdict:
