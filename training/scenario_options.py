@@ -30,7 +30,8 @@ ClusterFile = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology.",
+        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology; a live one for a live "
+        "backend.",
     ),
 ]
 ProfileName = Annotated[

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +17,11 @@ import yaml
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
+from disaggroute.envs.backend import Outcome
+from disaggroute.envs.setting import Prepared
+from disaggroute.live.backend import LiveBackend
 from disaggroute.live.emulated_cluster import EmulatedCluster
+from disaggroute.policies import registry
 
 from .test_killed_evaluation import alive, children, heed_interrupts
 
@@ -98,11 +104,6 @@ def test_a_live_evaluation_goes_on_wherever_it_was_killed_and_counts_each_reques
     assert set(table["status"].to_pylist()) == {"finished"}
     assert lines(attempt(4) / "client.jsonl") == table.num_rows + 2
 
-    again = start(cluster, out)
-    shown, err = again.communicate()
-    assert again.returncode == 0 and shown == said, err
-    assert not attempt(5).exists()
-
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
@@ -147,6 +148,25 @@ def test_a_cluster_that_is_not_up_is_one_sentence(tmp_path: Path) -> None:
         "decode: [{url: 'http://127.0.0.1:2'}]\n"
     )
     refused(command(file, "--rate", "5"), "mine is not up (prefill/0: http://127.0.0.1:1: ", tmp_path)
+
+
+def test_a_search_on_a_live_cluster_prints_the_rate_and_keeps_what_it_tried(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator answers for the engines here."""
+
+    def simulated(using: LiveBackend, prepared: Prepared, policy: str, seed: int, **_: Any) -> Outcome:
+        result = using.setting.simulate(prepared, registry.parse(policy), seed, log_decisions=True)
+        return Outcome(result.records, result.decisions)
+
+    monkeypatch.setattr(LiveBackend, "run", simulated)
+    words = ["saturate", "chat", "--backend", "live", "--cluster", str(cluster), "--no-gates", "--start", "4"]
+    done = CliRunner().invoke(app, [*words, "--duration", "60", "--out", str(tmp_path / "s")], prog_name="disaggroute")
+    assert done.exit_code == 0, done.stderr
+    kept = json.loads((tmp_path / "s" / "saturation.json").read_text())
+    assert float(done.stdout) == kept["rate"] and done.stderr.startswith("4 requests/s: goodput ")
+    assert f"what was tried is in {tmp_path / 's' / 'saturation.json'}" in done.stderr
+    assert len(kept["probes"]) == len(list((tmp_path / "s").glob("rate-*")))
 
 
 def test_a_search_in_the_simulator_has_no_folder(tmp_path: Path) -> None:

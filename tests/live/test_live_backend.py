@@ -21,7 +21,7 @@ from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Prepared
 from disaggroute.live.backend import LiveBackend
 from disaggroute.live.cluster_file import LiveCluster
-from disaggroute.live.drive.driving import DriveOptions, EngineLost
+from disaggroute.live.drive.driving import DriveOptions
 from disaggroute.live.drive.quiet import NotIdle
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.http_client import Unreachable
@@ -216,21 +216,6 @@ def test_an_engine_that_dies_costs_its_requests_and_the_run_goes_on(engines: Emu
 def test_a_cluster_that_is_not_up_names_who_is_away(engines: EmulatedCluster) -> None:
     with pytest.raises(Unreachable, match=r"1p2d-a40-qwen2\.5-3b is not up \(decode/0: http://127\.0\.0\.1:1: "):
         backend(engines.cluster(decode=[{"url": "http://127.0.0.1:1"}]))
-
-
-def test_or_stops_where_that_is_wanted(engines: EmulatedCluster, tmp_path: Path) -> None:
-    killer = kill_soon(engines, tmp_path, "decode/1")
-    try:
-        with pytest.raises(EngineLost, match="decode/1 was ejected in the middle of the run"):
-            run(
-                backend(engines.cluster(), LONG, router=QUICK, on_engine_loss="stop"),
-                ("least-loaded",),
-                tmp_path,
-            )
-    finally:
-        killer.join()
-        engines.restart("decode/1")
-    assert not list(tmp_path.glob("runs/*/*.json"))
 
 
 def test_engines_that_others_use_are_refused(cluster: LiveCluster, tmp_path: Path) -> None:
