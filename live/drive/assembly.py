@@ -60,7 +60,7 @@ def assemble(kept: Kept, cluster: LiveCluster) -> Outcome:
         row["status"] = _status(seen, record)
         if record is None:
             continue
-        _router(row, record, on_trace, places)
+        _router(row, record, on_trace, places, bool(cluster.mixed))
         own["attempts"][k], own["fallback"][k] = record["attempts"], record["fallback"]
         for column, name in OF_ROUTER.items():
             own[column][k] = on_trace(record[name])
@@ -89,8 +89,11 @@ def _status(seen: Observation, record: dict[str, Any] | None) -> int:
     return REJECTED if refused else FAILED
 
 
-def _router(row: Any, record: dict[str, Any], on_trace: Callable[[int], int], places: dict[str, int]) -> None:
-    row["prefill_start"], row["prefill_end"] = on_trace(record["prefill_start"]), on_trace(record["prefill_end"])
+def _router(
+    row: Any, record: dict[str, Any], on_trace: Callable[[int], int], places: dict[str, int], aggregated: bool
+) -> None:
+    ends = "first_token" if aggregated else "prefill_end"  # A mixed engine's prefill gives the first token.
+    row["prefill_start"], row["prefill_end"] = on_trace(record["prefill_start"]), on_trace(record[ends])
     row["predicted"] = record["predicted"]
     row["reroutes"] = max(record["attempts"] - 1, 0)
     for leg in ("prefill", "decode"):

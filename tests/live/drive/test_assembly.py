@@ -9,6 +9,7 @@ import pytest
 
 from disaggroute.envs.backend import Outcome
 from disaggroute.envs.records import FAILED, FINISHED, REJECTED
+from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.drive.assembly import assemble
 from disaggroute.live.drive.attempt import whole
 from disaggroute.live.drive.observation import Observation
@@ -86,6 +87,16 @@ def test_a_request_that_was_never_routed_has_no_decision_and_no_instances(tmp_pa
     row = outcome.records[0]
     assert [int(row[name]) for name in ("prefill", "decode", "prefill_start", "first_token")] == [-1] * 4
     assert outcome.decisions["request"].tolist() == [1]
+
+
+def test_on_a_mixed_engine_the_first_token_ends_the_prefill(tmp_path: Path) -> None:
+    mixed = LiveCluster.load({"model": "tiny", "profile": "a40-qwen2.5-3b", "mixed": [{"url": "http://127.0.0.1:1"}]})
+    line = record(0, prefill="mixed/0", decode="mixed/0", prefill_end=-1)
+    write(attempt(tmp_path), [observation(0)], [line])
+    kept = whole(attempt(tmp_path), about(1))
+    assert kept is not None
+    (row,) = assemble(kept, mixed).records
+    assert (row["prefill_end"], row["prefill"], row["decode"]) == (4_900, 0, 0)
 
 
 def test_a_request_that_was_tried_again_counts_that(tmp_path: Path) -> None:
