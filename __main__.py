@@ -96,6 +96,7 @@ def options(
 def _mount() -> None:
     """Adds the commands of the parts; each imports what is slow only when it runs."""
     from .benchmarks.commands import app as bench_app
+    from .envs import backend
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
     from .live.commands import app as live_app
@@ -111,6 +112,14 @@ def _mount() -> None:
     app.add_typer(profile_app, name="profile")
     app.add_typer(bench_app, name="bench")
     app.add_typer(live_app, name="live")
+    backend.register("live", _live_backend)
+
+
+def _live_backend(*args: Any, **options: Any) -> Any:
+    """The live backend, whose libraries are loaded when somebody wants it."""
+    from .live.backend import live_backend
+
+    return live_backend(*args, **options)
 
 
 def _say(sentence: str) -> None:

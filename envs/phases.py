@@ -85,6 +85,7 @@ def legs(
         growing = np.stack([edges[2], np.maximum(edges[2], records["last_token"])])
         kv = np.where(records["prefill_start"] >= 0, prompt, 0)
         return (Leg("mixed", instance, edges, none, kv, generated, growing),)
+    records = _with_transfers(records)
     sent = records["transfer_end"]
     left = np.where(sent >= 0, sent, records["end"])
     edges = _edges(records, start, ("prefill_start", "prefill_end"), left)
@@ -103,6 +104,18 @@ def legs(
     growing = np.stack([edges[3], np.maximum(edges[3], records["last_token"])])
     second = Leg("decode", instance, edges, sending, kv, generated, growing)
     return first, second
+
+
+def _with_transfers(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Records in which all between prefill and first token counts as transfer, where nobody saw it: on real engines."""
+    hidden = (records["reserve"] < 0) & (records["prefill_end"] >= 0)
+    hidden &= records["first_token"] > records["prefill_end"]
+    if not hidden.any():
+        return records
+    filled = records.copy()
+    for name, of in (("reserve", "prefill_end"), ("transfer_start", "prefill_end"), ("transfer_end", "first_token")):
+        filled[name][hidden] = records[of][hidden]
+    return filled
 
 
 def certain_misses(records: npt.NDArray[Any], trace: Trace) -> tuple[Ints, Ints]:

@@ -31,7 +31,9 @@ RECORD = np.dtype(
         ("status", "i2"),
     ]
 )
-"""Times in ps (−1: not reached), lengths in tokens; 104 bytes a row."""
+"""Times in ps (−1: not reached, or unseen on real engines), lengths in tokens; 104 bytes a row.
+
+On real engines `preemptions` is −1: they do not tell."""
 
 PREFILL_VIEW = ("queued", "queued_tokens", "queued_strict", "used", "running", "waiting", "available")
 """Columns of the integer view of a prefill instance at an admission, in order."""

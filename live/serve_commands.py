@@ -60,6 +60,9 @@ def serve(
         float, typer.Option(help="Wall seconds of an emulated engine's second: 10 is slower than life.")
     ] = 1.0,
     kv_tokens: Annotated[int | None, typer.Option(help="Tokens of an emulated engine's KV cache.")] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", help="End when the standard input ends, as it does with the parent.")
+    ] = False,
 ) -> None:
     """Serve an OpenAI-compatible endpoint on the engines of a cluster, or on emulated ones.
 
@@ -69,9 +72,12 @@ def serve(
     if (cluster is None) == (emulate is None):
         raise ValueError("give a live cluster, or --emulate with a topology such as 2P4D")
     from .emulated_cluster import EmulatedCluster, default_records
+    from .emulator.process import die_with_parent
     from .running import running
     from .server import Doors, new_key, read_keys
 
+    if with_parent:
+        die_with_parent()
     doors = Doors(
         host,
         port,

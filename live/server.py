@@ -140,7 +140,7 @@ async def serve(
         running = [
             asyncio.create_task(server.serve(sockets=[bound])) for server, bound in zip(servers, sockets, strict=True)
         ]
-        with _signals(ended, service), _quick_collections():
+        with _signals(ended, service), quick_collections():
             while not all(server.started for server in servers):
                 if any(task.done() for task in running):
                     raise OSError("a server did not start; the log says why")
@@ -199,7 +199,7 @@ def _url(bound: socket.socket) -> str:
 
 
 @contextlib.contextmanager
-def _quick_collections() -> Iterator[None]:
+def quick_collections() -> Iterator[None]:
     """Leaves what was made before out of garbage collections, which otherwise stop requests for tens of ms."""
     before = gc.get_threshold()
     gc.collect()

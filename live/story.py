@@ -72,5 +72,17 @@ def record(story: Story, router: LiveRouter, keep_prompt: bool = False) -> dict[
         "fallback": decision.fallback_reason if decision else None,
         "shadow": story.shadow,
         "decision_s": decision.seconds if decision else None,
+        **(_seen(decision) if decision else {}),
         **kept,
+    }
+
+
+def _seen(decision: Decision) -> dict[str, Any]:
+    """What the router saw of the last pair that it chose (`envs/records.py`, DECISION); times in ps of its clock."""
+    admission = decision.admission
+    return {
+        "decided": admission.now,
+        "polled": admission.poll_time,
+        "seen_prefill": admission.prefill[decision.prefill].tolist(),
+        "seen_decode": admission.decode[decision.decode].tolist(),
     }

@@ -7,6 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .backend_options import (
+    LIVE_SEEDS,
+    SIMULATOR,
+    BackendName,
+    Gates,
+    LiveWarmup,
+    OnEngineLoss,
+    Reset,
+    backend_of,
+    check_rate,
+    scenario_values,
+)
 from .scenario_options import (
     ClusterFile,
     Duration,
@@ -18,10 +30,10 @@ from .scenario_options import (
     Targets,
     TightShare,
     Topology,
-    Warmup,
     WorkerCount,
     Workload,
     saturate_aloud,
+    saturate_live_aloud,
     say,
     scenario_of,
     seed_count,
@@ -48,19 +60,24 @@ def evaluate(
     cluster: ClusterFile = None,
     profile: ProfileName = None,
     rate: Rate = None,
-    seeds: Annotated[int | None, typer.Option(help="Traces per policy. Default: 5; a trace file has 1.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Traces per policy. Default: 5; 3 on a live cluster; a trace file has 1.")
+    ] = None,
     first_seed: Annotated[
         int | None, typer.Option(help="First seed. Default: 10000 (validation), 30000 with --claim.")
     ] = None,
     duration: Duration = None,
-    warmup: Warmup = 60.0,
+    warmup: LiveWarmup = None,
     predictor: PredictorName = "bucket",
     targets: Targets = None,
     trace_format: Format = None,
     tight_share: TightShare = None,
     constants_scale: Scale = 1.0,
     out: Annotated[Path | None, typer.Option(help="Results folder. Default: results/WORKLOAD-CLUSTER-KEY.")] = None,
-    records: Annotated[str, typer.Option(help="Whose records to keep: first (seed), all, none.")] = "first",
+    records: Annotated[
+        str | None,
+        typer.Option(help="Whose records to keep: first (seed), all, none. Default: first; all on a live cluster."),
+    ] = None,
     workers: WorkerCount = None,
     claim: Annotated[
         bool, typer.Option("--claim", help="Use held-out seeds for a claim; adds a line to the log.")
@@ -74,6 +91,10 @@ def evaluate(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Whether to draw figures and write report.html.")
     ] = True,
+    backend: BackendName = SIMULATOR,
+    gates: Gates = None,
+    reset: Reset = None,
+    on_engine_loss: OnEngineLoss = None,
 ) -> None:
     """Run policies on the same traces and compare their goodput.
 
@@ -87,9 +108,9 @@ def evaluate(
     disaggroute evaluate mixed-bursty-a40 --policies "round-robin,marginal-cost(w_q=0.1)" --seeds 20
     disaggroute evaluate chat --topology 1P2D --rate 12
     disaggroute evaluate azure2023_conv.csv.gz --rate 20 --targets relative
+    disaggroute evaluate chat --backend live --cluster my-cluster.yaml --rate 12
     """  # noqa: D301
-    from ..envs.setting import Setting
-    from .evaluation import check_evaluation, split_policies
+    from .evaluation import check_evaluation, simulator, split_policies
     from .evaluation import evaluate as run
     from .held_out import DEFAULT_LOG
     from .progress import run_progress
@@ -98,26 +119,36 @@ def evaluate(
 
     if claim_log is not None and not claim:
         raise ValueError(f"claim_log is {claim_log}, but without --claim nothing is logged; give both or neither")
-    scenario = scenario_of(
-        workload=workload,
-        format=trace_format,
-        topology=topology,
-        cluster=cluster,
-        profile=profile,
-        rate=rate,
-        duration_s=duration,
-        warmup_s=warmup,
-        predictor=predictor,
-        targets=targets,
-        tight_share=tight_share,
-        constants_scale=constants_scale,
+    values = {
+        "workload": workload,
+        "format": trace_format,
+        "topology": topology,
+        "cluster": cluster,
+        "profile": profile,
+        "rate": rate,
+        "duration_s": duration,
+        "warmup_s": warmup,
+        "predictor": predictor,
+        "targets": targets,
+        "tight_share": tight_share,
+        "constants_scale": constants_scale,
+    }
+    runner = backend_of(
+        backend, scenario_of(**scenario_values(backend, values, workers)), gates, reset, on_engine_loss
     )
+    setting, usual = runner.setting, LIVE_SEEDS if runner.serial else 5
+    kept = records if records is not None else "all" if runner.serial else "first"
     first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
-    count = seeds if seeds is not None else seed_count(scenario, CLAIM_SEEDS if claim else 5)
+    count = seeds if seeds is not None else seed_count(setting, CLAIM_SEEDS if claim else usual)
     chosen = seeds_from(first, count)
-    labels = check_evaluation(scenario, split_policies(policies), chosen, records=records, workers=workers, claim=claim)
-    scenario = with_rate(scenario, workers)
-    report = Setting.of(scenario).traffic.report(scenario.rate)
+    labels = check_evaluation(setting, split_policies(policies), chosen, records=kept, workers=workers, claim=claim)
+    scenario = setting.scenario
+    if runner.serial:
+        check_rate(runner)
+    else:
+        scenario = with_rate(scenario, workers)
+        runner = simulator(scenario)
+    report = runner.setting.traffic.report(scenario.rate)
     if report:
         typer.echo(report, err=True)
     try:
@@ -127,12 +158,13 @@ def evaluate(
                 labels,
                 chosen,
                 out=out,
-                records=records,  # type: ignore[arg-type]
+                records=kept,  # type: ignore[arg-type]
                 workers=workers,
                 claim=claim,
                 log=claim_log or DEFAULT_LOG,
                 on_run=tell,
                 say=say,
+                backend=runner,
             )
     except KeyboardInterrupt:
         typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
@@ -162,41 +194,62 @@ def saturate(
     cluster: ClusterFile = None,
     profile: ProfileName = None,
     start: Annotated[float | None, typer.Option(help="Rate at which to start, requests per second.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Traces per rate. Default: 5; a trace file has 1.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Traces per rate. Default: 5; 1 on a live cluster; a trace file has 1.")
+    ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed; held-out ones are refused.")] = 20_000,
     duration: Duration = None,
-    warmup: Warmup = 60.0,
+    warmup: LiveWarmup = None,
     predictor: PredictorName = "bucket",
     targets: Targets = None,
     trace_format: Format = None,
     tight_share: TightShare = None,
     workers: WorkerCount = None,
+    backend: BackendName = SIMULATOR,
+    gates: Gates = None,
+    reset: Reset = None,
+    on_engine_loss: OnEngineLoss = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Live: folder of the runs. Default: results/saturation-WORKLOAD-CLUSTER-live-KEY."),
+    ] = None,
 ) -> None:
     """Find the rate at which round robin reaches 0.84 of the ceiling.
 
     Prints the rate alone on the standard output, and what was tried on the standard error.
 
+    On a live cluster the search ends within 0.01 of the target, and an interrupted one goes on with the same command.
+
     \b
     disaggroute saturate mixed-bursty-a40 --topology 2P4D
     disaggroute evaluate --rate $(disaggroute saturate chat --seeds 10) chat
+    disaggroute saturate chat --backend live --cluster my-cluster.yaml
     """  # noqa: D301
     from .seeds import seeds_from
 
-    scenario = scenario_of(
-        workload=workload,
-        format=trace_format,
-        topology=topology,
-        cluster=cluster,
-        profile=profile,
-        rate=start,
-        duration_s=duration,
-        warmup_s=warmup,
-        predictor=predictor,
-        targets=targets,
-        tight_share=tight_share,
-    )
-    count = seeds if seeds is not None else seed_count(scenario, 5)
-    found = saturate_aloud(scenario, workers, target=target, policy=policy, seeds=seeds_from(first_seed, count))
+    if out is not None and backend == SIMULATOR:
+        raise ValueError(f"out is {out}, but a search in the simulator keeps no runs; leave it out")
+    values = {
+        "workload": workload,
+        "format": trace_format,
+        "topology": topology,
+        "cluster": cluster,
+        "profile": profile,
+        "rate": start,
+        "duration_s": duration,
+        "warmup_s": warmup,
+        "predictor": predictor,
+        "targets": targets,
+        "tight_share": tight_share,
+    }
+    scenario = scenario_of(**scenario_values(backend, values, workers))
+    runner = backend_of(backend, scenario, gates, reset, on_engine_loss)
+    count = seeds if seeds is not None else seed_count(runner.setting, 1 if runner.serial else 5)
+    chosen = seeds_from(first_seed, count)
+    if runner.serial:
+        found = saturate_live_aloud(runner, target=target, policy=policy, seeds=chosen, out=out)
+    else:
+        found = saturate_aloud(scenario, workers, target=target, policy=policy, seeds=chosen)
     typer.echo(f"{found.rate:g}")
 
 

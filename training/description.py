@@ -13,6 +13,7 @@ from ..envs.scenario import Scenario
 from ..envs.window import Window
 
 if TYPE_CHECKING:
+    from ..envs.backend import Backend
     from ..envs.setting import Setting
 
 
@@ -49,6 +50,7 @@ class Description(BaseModel):
         targets: fixed, relative, or of the file.
         constants_scale: factor on the times that the router believes in.
         observability: router or full.
+        backend: what ran the policies: simulator, or live.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,6 +68,7 @@ class Description(BaseModel):
     targets: str
     constants_scale: float
     observability: str
+    backend: str = "simulator"
 
     @field_validator("pools", "profiles")
     @classmethod
@@ -78,19 +81,24 @@ class Description(BaseModel):
         return "mixed" in self.pools
 
     @property
+    def where(self) -> str:
+        """The cluster, and whether it is a live one."""
+        return self.cluster if self.backend == "simulator" else f"{self.cluster} ({self.backend})"
+
+    @property
     def window(self) -> Window:
         """The measurement window."""
         return Window.after_warmup(self.warmup_s, self.duration_s)
 
     def title(self, seeds: Sequence[int]) -> str:
         """What was run, in one line."""
-        text = f"{self.workload} on {self.cluster}: {self.rate:.4g} requests/s, "
+        text = f"{self.workload} on {self.where}: {self.rate:.4g} requests/s, "
         text += f"{self.duration_s:g} s measured after {self.warmup_s:g} s, predictor {self.predictor}, "
         return text + ("one trace" if self.single else seeds_in_words(seeds))
 
 
-def describe(setting: Setting) -> Description:
-    """Describes a setting whose rate is known."""
+def describe(setting: Setting, backend: str = "simulator") -> Description:
+    """Describes a setting whose rate is known, and what runs policies in it."""
     scenario, traffic = setting.scenario, setting.traffic
     rate = scenario.rate if scenario.rate is not None else traffic.own_rate
     engines = {role: getattr(setting.cluster, role) for role in ROLES}
@@ -110,11 +118,18 @@ def describe(setting: Setting) -> Description:
         targets=_targets(setting),
         constants_scale=scenario.constants_scale,
         observability=scenario.observability,
+        backend=backend,
     )
 
 
 def command(
-    scenario: Scenario, labels: Sequence[str], seeds: range, *, records: str = "first", claim: bool = False
+    scenario: Scenario,
+    labels: Sequence[str],
+    seeds: range,
+    *,
+    records: str = "first",
+    claim: bool = False,
+    backend: Backend | None = None,
 ) -> str:
     """The command line that makes an evaluation again, with its rate and its seeds spelled out.
 
@@ -124,6 +139,7 @@ def command(
         seeds: one trace each.
         records: of which runs records are kept.
         claim: whether the evaluation carries a claim.
+        backend: what runs the policies; by default the simulator.
 
     Returns:
         The line; empty for what only Python can ask for.
@@ -131,8 +147,13 @@ def command(
     if only_python(scenario):
         return ""
     words = ["disaggroute", "evaluate", scenario.workload, *(["--claim"] if claim else []), *scenario_words(scenario)]
+    live = backend is not None and backend.serial
     words += ["--first-seed", str(seeds[0]), "--seeds", str(len(seeds))]
-    words += [] if records == "first" else ["--records", records]
+    words += ["--records", records] if live or records != "first" else []
+    if backend is not None:
+        words += backend.options
+    if live and "--warmup" not in words:  # Another one is usual there.
+        words += ["--warmup", exact(scenario.warmup_s)]
     return shlex.join([*words, "--policies", ",".join(labels)])
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
 
 from .. import __version__
+from ..envs.backend import Backend, SimulatorBackend
 from ..envs.records import SCHEMA_VERSION
 from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
@@ -60,6 +62,7 @@ class Evaluation:
         seeds: seeds, one trace each.
         runs: by label, in the order of the seeds.
         asked: what the folder keeps of all this.
+        backend: name of what ran them.
     """
 
     setting: Setting
@@ -68,6 +71,7 @@ class Evaluation:
     seeds: range
     runs: dict[str, tuple[Run, ...]]
     asked: Asked
+    backend: str = SimulatorBackend.name
 
     @property
     def single(self) -> bool:
@@ -77,7 +81,7 @@ class Evaluation:
     @property
     def title(self) -> str:
         """What was run, in one line."""
-        return describe(self.setting).title(self.seeds)
+        return describe(self.setting, self.backend).title(self.seeds)
 
 
 def evaluate(
@@ -92,6 +96,7 @@ def evaluate(
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
+    backend: Backend | None = None,
 ) -> Evaluation:
     """Runs every policy on the trace of every seed and stores the results.
 
@@ -109,28 +114,33 @@ def evaluate(
         log: where the line goes.
         on_run: told after each run.
         say: told what takes its time beside the runs.
+        backend: what runs the policies, made of the same scenario; by default the simulator.
 
     Raises:
         ValueError: an unknown name, a value out of range, seeds that may not be used, a request that does not
             fit, or a folder of another configuration.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written, or a live cluster is not there.
+        RuntimeError: a live cluster is in no state to be measured.
     """
-    labels = check_evaluation(scenario, policies, seeds, records=records, workers=workers, claim=claim)
-    setting = Setting.of(scenario)
+    backend = backend or simulator(scenario)
+    setting, tell = backend.setting, say or (lambda _: None)
+    labels = check_evaluation(setting, policies, seeds, records=records, workers=workers, claim=claim)
     _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     folder = ResultsFolder.open(
-        out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
+        out or default_folder(setting, backend),
+        configuration(setting, backend),
+        describe(setting, backend.name).model_dump(mode="json"),
     )
     folder.runs()  # One that is unreadable should not be found when all else is done.
-    again = command(scenario, labels, seeds, records=records, claim=claim)
+    again = command(scenario, labels, seeds, records=records, claim=claim, backend=backend)
     cards = {label: policy_card(label) for label in labels}
     asked = Asked(command=again, policies=cards, seeds=tuple(seeds))
     write_asked(folder, asked)
     done: dict[tuple[str, int], Run] = {}
     tasks = []
-    for seed in seeds:
-        for label in labels:
+    for turn, seed in enumerate(seeds):
+        for label in labels if not backend.serial else rotated(labels, turn):
             keep = records == "all" or (records == "first" and seed == seeds[0])
             card = cards[label]
             run = folder.read(card, seed, records=keep)
@@ -139,22 +149,29 @@ def evaluate(
             else:
                 done[label, seed] = run
     total = len(seeds) * len(labels)
-    if tasks:
+    if tasks and isinstance(backend, SimulatorBackend):
         in_python = any(not hasattr(registry.parse(label), "run_compiled") for label in labels)
-        compile_all(say or (lambda _: None), interactive=in_python)
+        compile_all(tell, interactive=in_python)
+    elif tasks:
+        tell(f"order: {', '.join(f'{task.label} on {task.seed}' for task in tasks)}")
+        backend.begin(tell)
     if claim and tasks:
         log_claim(log, folder.key, labels, seeds, setting)
-        if say:
-            say(f"noted in {log}, which belongs into the repository")
+        tell(f"noted in {log}, which belongs into the repository")
     if on_run:
         on_run(len(done), total)
-    _run(tasks, done, folder, workers, lambda: on_run(len(done), total) if on_run else None)
+    told = lambda: on_run(len(done), total) if on_run else None  # noqa: E731
+    if backend.serial:
+        _run(map(partial(run_on, backend, say=tell), tasks), done, folder, told)
+    else:
+        with Workers.of(workers) as pool:
+            _run(pool.run(run_task, tasks), done, folder, told)
     folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
     runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
     folder.write_summary(folder.runs())
     folder.write_records([runs[label][0] for label in labels])
     write_asked(folder, asked)  # Again: another process may have asked for other runs since.
-    return Evaluation(setting, folder, labels, seeds, runs, asked)
+    return Evaluation(setting, folder, labels, seeds, runs, asked, backend.name)
 
 
 def _check_window(setting: Setting) -> None:
@@ -166,38 +183,51 @@ def _check_window(setting: Setting) -> None:
         )
 
 
+def rotated(labels: tuple[str, ...], turn: int) -> tuple[str, ...]:
+    """Policies in the order of a seed: each comes first in turn, so that all share a drift of the engines."""
+    turn %= len(labels)
+    return labels[turn:] + labels[:turn]
+
+
 def _run(
-    tasks: list[Task],
-    done: dict[tuple[str, int], Run],
-    folder: ResultsFolder,
-    workers: int | Workers | None,
-    tell: Callable[[], None],
+    runs: Iterable[Run], done: dict[tuple[str, int], Run], folder: ResultsFolder, tell: Callable[[], None]
 ) -> None:
+    """Takes runs as they are done."""
     written = time.monotonic()
-    with Workers.of(workers) as pool:
-        for run in pool.run(run_task, tasks):
-            done[run.label, run.seed] = run
-            tell()
-            # What is done so far is always readable as a table, at a small cost.
-            if time.monotonic() - written > 2.0:
-                folder.write_summary(folder.runs())
-                written = time.monotonic()
+    for run in runs:
+        done[run.label, run.seed] = run
+        tell()
+        # What is done so far is always readable as a table, at a small cost.
+        if time.monotonic() - written > 2.0:
+            folder.write_summary(folder.runs())
+            written = time.monotonic()
 
 
 def run_task(task: Task) -> Run:
-    """Does one run and stores it (in a worker process).
+    """Does one run on the simulator and stores it (in a worker process).
 
     Raises:
         ValueError: the policy's file changed since the evaluation began.
         OSError: the results cannot be written.
     """
+    return run_on(simulator(task.scenario), task, lambda _: None)
+
+
+def run_on(backend: Backend, task: Task, say: Callable[[str], None]) -> Run:
+    """Does one run and stores it.
+
+    Raises:
+        ValueError: the policy's file changed since the evaluation began.
+        OSError: the results cannot be written, or what runs it is not there.
+        RuntimeError: what runs it is in no state to be measured.
+    """
     card = policy_card(task.label)
     if card["hash"] != task.policy_hash:
         raise ValueError(f"{task.label}: the policy file changed during the evaluation; start it again")
-    setting = Setting.of(task.scenario)
+    setting = backend.setting
     prepared = setting.prepare(task.seed)
-    policy = registry.parse(task.label)
-    result = setting.simulate(prepared, policy, task.seed, log_decisions=task.records)
+    place = task.folder.place(backend.name, card, task.seed)
+    result = backend.run(prepared, task.label, task.seed, log_decisions=task.records, place=place, say=say)
     run = Run(
         schema_version=RESULTS_SCHEMA,
         experiment=task.folder.key,
@@ -214,6 +244,15 @@ def run_task(task: Task) -> Run:
     return run
 
 
+def simulator(scenario: Scenario) -> SimulatorBackend:
+    """The simulator, for a scenario.
+
+    Raises:
+        ValueError: as `Setting.of`.
+    """
+    return SimulatorBackend(Setting.of(scenario), registry.parse)
+
+
 def summary_of(records: npt.NDArray[Any], prepared: Prepared, setting: Setting) -> Summary:
     """Summary of a run's records in a setting."""
     return summarise(
@@ -228,7 +267,7 @@ def summary_of(records: npt.NDArray[Any], prepared: Prepared, setting: Setting) 
 
 
 def check_evaluation(
-    scenario: Scenario,
+    scenario: Scenario | Setting,
     policies: Sequence[str],
     seeds: range,
     *,
@@ -236,7 +275,7 @@ def check_evaluation(
     workers: int | Workers | None = None,
     claim: bool = False,
 ) -> tuple[str, ...]:
-    """Checks what can be checked before a rate is known.
+    """Checks what can be checked before a rate is known, of a scenario or of what its names stand for.
 
     Returns:
         The labels of the policies.
@@ -248,7 +287,7 @@ def check_evaluation(
         raise ValueError(f"records is {records!r}; allowed are {', '.join(RECORDS)}")
     check_workers(workers)
     labels = check_policies(policies)
-    setting = Setting.of(scenario)
+    setting = scenario if isinstance(scenario, Setting) else Setting.of(scenario)
     setting.check_seeds(seeds)
     for label in labels:
         check_pools(registry.parse(label), setting)
@@ -298,21 +337,22 @@ def policy_card(label: str) -> dict[str, object]:
     return {"name": policy.name, "params": dict(policy.params), "hash": policy.hash}
 
 
-def default_folder(setting: Setting) -> Path:
+def default_folder(setting: Setting, backend: Backend | None = None) -> Path:
     """`results/<workload>-<cluster>-<key>`: another configuration gets another folder."""
+    live = "" if backend is None or isinstance(backend, SimulatorBackend) else f"{backend.name}-"
     name = re.sub(r"[^\w.-]+", "-", setting.name)[:100]
-    return Path("results") / f"{name}-{fingerprint(configuration(setting))[:6]}"
+    return Path("results") / f"{name}-{live}{fingerprint(configuration(setting, backend))[:6]}"
 
 
-def configuration(setting: Setting) -> dict[str, Any]:
+def configuration(setting: Setting, backend: Backend | None = None) -> dict[str, Any]:
     """All that the runs of an experiment have in common; JSON-able."""
     versions = {
         "version": __version__,
-        "code": source_hash(),
+        "code": source_hash(backend.sources if backend else ()),
         "results_schema": RESULTS_SCHEMA,
         "records_schema": SCHEMA_VERSION,
     }
-    return versions | setting.configuration()
+    return versions | setting.configuration() | (backend.configuration() if backend else {})
 
 
 def split_policies(text: str) -> list[str]:

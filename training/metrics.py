@@ -196,7 +196,7 @@ def summarise(
             for role, size in pools.items()
         },
         goodput_per_gpu=int(met.sum()) / window.seconds / gpus,
-        preemptions=float(rows["preemptions"].mean()),
+        preemptions=float(rows["preemptions"].mean()) if (rows["preemptions"] >= 0).all() else float("nan"),
         segment_requests=tuple(np.bincount(segment, minlength=segments).tolist()),
         segment_met=tuple(np.bincount(segment[met], minlength=segments).tolist()),
     )

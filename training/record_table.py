@@ -15,6 +15,7 @@ from .runs import RESULTS_SCHEMA, Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..envs.backend import Outcome
     from ..envs.setting import Prepared
     from ..envs.simulator import SimulationResult
 
@@ -27,17 +28,18 @@ DECIDED = {"time": "decided_ps", "poll_time": "polled_ps", "probability": "proba
 
 
 def record_table(
-    result: SimulationResult, prepared: Prepared, met: Bools, *, label: str, policy: Json, seed: int
+    result: SimulationResult | Outcome, prepared: Prepared, met: Bools, *, label: str, policy: Json, seed: int
 ) -> pa.Table:
     """One row per request, warm-up included (`measured` tells).
 
     Columns: policy, policy_hash, seed, request; the trace's; the record's, times in ps with the ending `_ps`
     and null where not reached; met, measured; and of the last decision about the request probability (of the
     pair that the policy chose), `decided_ps`, `polled_ps` and what the router saw of the chosen pair, as
-    `seen_prefill_…` and `seen_decode_…` (columns PREFILL_VIEW and DECODE_VIEW), null without a decision.
+    `seen_prefill_…` and `seen_decode_…` (columns PREFILL_VIEW and DECODE_VIEW), null without a decision. Then come the
+    columns of the backend, times with the ending `_ps`, null where not reached.
 
     Args:
-        result: of a simulation that logged its decisions.
+        result: of a run that logged its decisions.
         prepared: the trace and its window.
         met: (N,) whether each request met its targets.
         label: the policy as it was asked for.
@@ -63,6 +65,7 @@ def record_table(
     columns |= _record_columns(result.records)
     columns |= {"met": met, "measured": prepared.window.holds(trace)}
     columns |= _decision_columns(result.decisions, n)
+    columns |= {name: _own(name, values) for name, values in getattr(result, "columns", {}).items()}
     table = pa.table({name: pa.array(values) for name, values in columns.items()})
     versions = {"results_schema_version": str(RESULTS_SCHEMA), "records_schema_version": str(SCHEMA_VERSION)}
     return table.replace_schema_metadata(versions)
@@ -99,6 +102,15 @@ def _decision_columns(decisions: npt.NDArray[Any], n: int) -> dict[str, Any]:
         values = decisions[name][last] if len(decisions) else np.zeros(n, DECISION[name])
         columns[DECIDED.get(name, f"seen_{name}")] = pa.array(np.ascontiguousarray(values), mask=none)
     return columns
+
+
+def _own(name: str, values: Any) -> Any:
+    """A column of a backend alone: numbers, or a list of words with None for null."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray):
+        return pa.array(values, mask=values < 0) if name.endswith("_ps") else pa.array(values)
+    return pa.array(values, pa.string())
 
 
 def _repeated(text: str, n: int) -> Any:

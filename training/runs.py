@@ -4,6 +4,7 @@
     evaluation.json                     which policies and seeds were asked for last
     runs/<policy>-<hash>/<seed>.json    summary of one run
     records/<policy>-<hash>/<seed>.parquet   its records, where they are kept
+    live/<policy>-<hash>/<seed>/        on a live cluster: what client and router wrote, attempt by attempt
     summary.csv                         one row per run
     records.parquet                     records of the first seed, all policies
     *.png, report.html                  figures, and the page that shows them (`report`)
@@ -145,6 +146,10 @@ class ResultsFolder:
     def records_path(self, policy: Json, seed: int) -> Path:
         """Where the records of a run lie."""
         return self.path / "records" / _slug(policy) / f"{seed}.parquet"
+
+    def place(self, backend: str, policy: Json, seed: int) -> Path:
+        """Where a backend may keep what a run needs to outlive a crash."""
+        return self.path / backend / _slug(policy) / str(seed)
 
     def read(self, policy: Json, seed: int, records: bool = False) -> Run | None:
         """The stored run, or None when it is still to do.

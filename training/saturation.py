@@ -29,6 +29,9 @@ TOLERANCE = 0.0005
 NARROW = 1.001
 """Ratio of the two rates of the bracket at which the search ends."""
 
+LIVE_TOLERANCE, LIVE_NARROW = 0.01, 1.02
+"""The same on a live cluster, where each probe takes its time and two of one rate differ by more than those above."""
+
 FEWEST_REQUESTS = 20
 """Requests expected in the window at the lowest rate that is tried."""
 
@@ -123,22 +126,39 @@ def saturate(
     setting.check_seeds(seeds)
     with Workers(workers) as pool:
         compile_all(say or (lambda _: None))
-        return _search(setting, target, policy, seeds, pool, on_probe)
+        probe = lambda rate: _probe(scenario.at_rate(rate), policy, seeds, pool)  # noqa: E731
+        return search(setting, target, policy, probe, on_probe)
 
 
-def _search(
+def search(
     setting: Setting,
     target: float,
     policy: str,
-    seeds: range,
-    pool: Workers,
-    on_probe: Callable[[Probe], None] | None,
+    probe: Callable[[float], Probe],
+    on_probe: Callable[[Probe], None] | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    narrow: float = NARROW,
 ) -> Saturation:
+    """Brackets the rate by factors of two and bisects.
+
+    Args:
+        setting: whose rate is where the search starts.
+        target: share of the ceiling, between 0 and 1.
+        policy: the reference policy.
+        probe: tries a rate.
+        on_probe: told after each rate.
+        tolerance: distance from the target at which it ends.
+        narrow: ratio of the two rates of the bracket at which it ends.
+
+    Raises:
+        ValueError: the target is out of reach; says what can be reached.
+    """
     probes: dict[float, Probe] = {}
 
     def share(rate: float) -> float:
         if rate not in probes:
-            probes[rate] = _probe(setting.scenario.at_rate(rate), policy, seeds, pool)
+            probes[rate] = probe(rate)
             if on_probe:
                 on_probe(probes[rate])
         return probes[rate].share
@@ -152,7 +172,7 @@ def _search(
             f"target is {target:g}; at {min(probes):g} to {max(probes):g} requests/s {policy} reaches "
             f"{min(reached):.3f} to {max(reached):.3f} of the ceiling, so name a target in between"
         )
-    while high / low > NARROW and min(abs(p.share - target) for p in probes.values()) > TOLERANCE:
+    while high / low > narrow and min(abs(p.share - target) for p in probes.values()) > tolerance:
         middle = _rounded(math.sqrt(low * high))
         if middle in (low, high):
             break

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..envs.backend import Backend
     from ..envs.scenario import Scenario
-    from .saturation import Saturation
+    from ..envs.setting import Setting
+    from .saturation import Probe, Saturation
 
 Workload = Annotated[
     str,
@@ -28,7 +30,8 @@ ClusterFile = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology.",
+        help="Cluster by name (`disaggroute list configs`) or YAML file, instead of --topology; a live one for a live "
+        "backend.",
     ),
 ]
 ProfileName = Annotated[
@@ -75,11 +78,9 @@ def scenario_of(**values: Any) -> Scenario:
     return Scenario.make(**values)
 
 
-def seed_count(scenario: Scenario, otherwise: int) -> int:
-    """How many seeds a scenario gets unless told: one for a trace file."""
-    from ..envs.setting import Setting
-
-    return 1 if Setting.of(scenario).traffic.single else otherwise
+def seed_count(setting: Setting, otherwise: int) -> int:
+    """How many seeds a setting gets unless told: one for a trace file."""
+    return 1 if setting.traffic.single else otherwise
 
 
 def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
@@ -92,22 +93,30 @@ def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
 
 def saturate_aloud(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
     """Searches for the saturation rate and tells every step on the standard error."""
-    from .saturation import Probe
     from .saturation import saturate as search
 
-    def tell(probe: Probe) -> None:
-        typer.echo(
-            f"{probe.rate:g} requests/s: goodput {probe.goodput:.4f}, {probe.share:.4f} of the ceiling",
-            err=True,
-        )
-
-    found = search(scenario, workers=workers, on_probe=tell, say=say, **options)
-    typer.echo(
-        f"{found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g} requests/s "
-        f"(target {found.target:g})",
-        err=True,
-    )
+    found = search(scenario, workers=workers, on_probe=_tell_probe, say=say, **options)
+    _tell_found(found)
     return found
+
+
+def saturate_live_aloud(backend: Backend, **options: Any) -> Saturation:
+    """The same on a live cluster."""
+    from .live_saturation import RESULT, saturate_live
+
+    found, folder = saturate_live(backend, on_probe=_tell_probe, say=say, **options)
+    _tell_found(found)
+    say(f"what was tried is in {folder / RESULT}")
+    return found
+
+
+def _tell_probe(probe: Probe) -> None:
+    say(f"{probe.rate:g} requests/s: goodput {probe.goodput:.4f}, {probe.share:.4f} of the ceiling")
+
+
+def _tell_found(found: Saturation) -> None:
+    share = f"{found.found.share:.4f} of the ceiling"
+    say(f"{found.policy} reaches {share} at {found.rate:g} requests/s (target {found.target:g})")
 
 
 def say(text: str) -> None:

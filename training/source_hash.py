@@ -16,12 +16,12 @@ DECIDING = (
 """Folders and files whose change may change a number."""
 
 
-@lru_cache(maxsize=1)
-def source_hash() -> str:
-    """16 hex digits of SHA-256 over the Python sources in `DECIDING`."""
+@lru_cache(maxsize=8)
+def source_hash(more: tuple[str, ...] = ()) -> str:
+    """16 hex digits of SHA-256 over the Python sources in `DECIDING`, and in further folders and files."""
     root = Path(__file__).resolve().parent.parent
     state = hashlib.sha256()
-    for name in DECIDING:
+    for name in (*DECIDING, *more):
         place = root / name
         for path in [place] if place.suffix == ".py" else sorted(place.rglob("*.py")):
             content = path.read_bytes()

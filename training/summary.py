@@ -99,7 +99,7 @@ class Summary(_Frozen):
         scaled: goodput with both targets multiplied by 0.5 … 3, key is the factor.
         balance: use of each pool, by role.
         goodput_per_gpu: requests that met their targets, per second of the window and GPU.
-        preemptions: mean number per request.
+        preemptions: mean number per request (NaN where engines do not tell).
         segment_requests: arrivals in each contiguous segment of `SEGMENT_S` seconds.
         segment_met: those of them that met both targets.
     """

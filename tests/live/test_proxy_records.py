@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
+
 from .proxy_client import PLAIN, STREAMED, Setup, run, until
 from .scripted_engine import piece, stream
 
@@ -49,6 +51,20 @@ def test_a_record_has_all_times_in_order_and_no_prompt(tmp_path: Path) -> None:
         assert record["prompt"] == 3 and record["generated"] == 4 and record["streamed"]
         assert "secret" not in json.dumps(record) and record["policy"] == "round-robin"
         assert record["ttft_target"] > 0 and record["max_stall"] >= 0
+
+    run(test, path=tmp_path / "records.jsonl")
+
+
+def test_a_record_holds_what_the_router_saw_of_the_pair_that_it_chose(tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        await setup.ask(PLAIN)
+        record = setup.records()[0]
+        assert record["arrival"] <= record["decided"] <= record["prefill_start"]
+        assert 0 <= record["polled"] <= record["decided"]
+        seen = dict(zip(PREFILL_VIEW, record["seen_prefill"], strict=True))
+        assert seen["queued"] == 0 and seen["available"] == 1
+        seen = dict(zip(DECODE_VIEW, record["seen_decode"], strict=True))
+        assert seen["in_flight"] == 0 and seen["available"] == 1
 
     run(test, path=tmp_path / "records.jsonl")
 

@@ -19,6 +19,7 @@ from disaggroute.training.evaluation import (
     check_policies,
     default_folder,
     evaluate,
+    rotated,
     split_policies,
 )
 from disaggroute.training.runs import RESULTS_SCHEMA
@@ -236,3 +237,9 @@ def test_a_window_that_outlasts_a_recorded_trace_is_refused(tmp_path: Path) -> N
     whole = Setting.of(Scenario.make(**(scenario.model_dump() | {"duration_s": None}))).duration_s
     scenario = Scenario.make(**(scenario.model_dump() | {"duration_s": whole}))
     assert evaluate(scenario, POLICIES, range(1), out=tmp_path / "r", workers=1).runs
+
+
+def test_each_policy_comes_first_in_turn() -> None:
+    orders = [rotated(("a", "b", "c"), turn) for turn in range(4)]
+    assert [order[0] for order in orders] == ["a", "b", "c", "a"]
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)

@@ -57,7 +57,7 @@ def page(material: Material, images: dict[str, bytes]) -> str:
     )
     results = material.results
     return environment.get_template(TEMPLATE.name).render(
-        title=f"{results.description.workload} on {results.description.cluster}",
+        title=f"{results.description.workload} on {results.description.where}",
         facts=facts(material),
         command=results.command,
         sections=sections(material, images),
@@ -77,7 +77,7 @@ def facts(material: Material) -> dict[str, str]:
         "Rate": f"{told.rate:.4g} requests per second",
         "Window": f"{told.duration_s:g} s measured after {told.warmup_s:g} s",
         "Seeds": "one trace" if told.single else f"{len(results.seeds)}: {seeds_in_words(results.seeds)}",
-        "Cluster": f"{told.cluster}: {pools}; {told.gpus} GPUs",
+        "Cluster": f"{told.where}: {pools}; {told.gpus} GPUs",
         "Predictor": told.predictor,
         "Targets": told.targets + target_words(material.records),
         "Ceiling": f"{number(material.comparison.ceiling, 4)}, the share that meets both targets alone",
