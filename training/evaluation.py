@@ -119,9 +119,8 @@ def evaluate(
     setting = Setting.of(scenario)
     _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
-    folder = ResultsFolder.open(
-        out or default_folder(setting), configuration(setting), describe(setting).model_dump(mode="json")
-    )
+    described = describe(setting).model_dump(mode="json", exclude_defaults=True)
+    folder = ResultsFolder.open(out or default_folder(setting), configuration(setting), described)
     folder.runs()  # One that is unreadable should not be found when all else is done.
     again = command(scenario, labels, seeds, records=records, claim=claim)
     cards = {label: policy_card(label) for label in labels}
