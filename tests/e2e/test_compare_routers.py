@@ -37,7 +37,7 @@ def test_policies_are_compared_at_the_stored_rate_of_one_router(tmp_path: Path) 
         (("--counts", "0,1"), "routers is 0; it must be greater than or equal to 1"),
         (("--counts", "1,16"), "routers is 16; it must be less than or equal to 8"),
         (("--dealing", "hash"), "dealing is 'hash'; it must be 'round-robin' or 'random'"),
-        (("--first-seed", "30000"), "held-out"),
+        (("--first-seed", "30000"), "seed 30000 is held out for claims"),
         (("--policies", "round-robyn"), "unknown policy 'round-robyn'; nearest: round-robin"),
     ],
 )

@@ -43,7 +43,8 @@ def test_seeds_and_routers_start_different_streams() -> None:
 
 
 def test_what_one_router_learns_the_other_does_not_know() -> None:
-    requests = scenes.trace(40, rate=0.02)
+    requests = scenes.trace(40)
+    requests.arrival[:] = np.arange(40) * 20 * scenes.SECOND
     requests.slo[:] = 0
     requests.prompt[:] = 100
     requests.output[::2], requests.output[1::2] = 10, 500
