@@ -100,13 +100,22 @@ def _mount() -> None:
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
     from .live.commands import app as live_app
-    from .training import commands, name_commands, return_commands, scenario_commands, timeline_commands, tune_commands
+    from .training import (
+        commands,
+        name_commands,
+        return_commands,
+        router_commands,
+        scenario_commands,
+        timeline_commands,
+        tune_commands,
+    )
 
     name_commands.register(app)
     commands.register(app)
     tune_commands.register(app)
     timeline_commands.register(app)
     scenario_commands.register(app)
+    router_commands.register(app)
     return_commands.register(app)
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")

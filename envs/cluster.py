@@ -13,6 +13,8 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .digest import LATER
+
 PS_PER_S = 1_000_000_000_000
 """Picoseconds in a second."""
 
@@ -34,7 +36,13 @@ MAX_BLOCK_SIZE = 1 << 16
 MAX_SEQS = 1 << 17
 """Largest running limit: every decode instance has tables of this length."""
 
+MAX_ROUTERS = 8
+"""Most routers: the core keeps a request's router in 3 bits."""
+
 Action = Literal["kill", "drain", "return"]
+
+Dealing = Literal["round-robin", "random"]
+"""How requests are dealt to several routers."""
 
 Tokens = TypeVar("Tokens", int, npt.NDArray[np.int64])
 
@@ -169,7 +177,8 @@ class Cluster:
         poll_interval: ps between polls, ≥ 1.
         on_kill: what happens to requests that a kill loses.
         events: failure schedule, sorted by time.
-        routers: number of router replicas, each with its own ledger.
+        routers: number of router replicas, each with its own ledger, learner and policy state.
+        dealing: which router gets a request: the next in turn, or one at random.
         latency: (P, D) ps, overrides the prefill engines' `latency`.
         name: for messages and reports.
     """
@@ -182,6 +191,7 @@ class Cluster:
     on_kill: Literal["fail", "reroute"] = "fail"
     events: tuple[ClusterEvent, ...] = ()
     routers: int = 1
+    dealing: Dealing = field(default="round-robin", metadata=LATER)
     latency: npt.NDArray[np.int64] | None = None
     name: str = "custom"
     instances: tuple[EngineSpec, ...] = field(init=False)
@@ -204,11 +214,11 @@ class Cluster:
         object.__setattr__(self, "instances", self.mixed or self.prefill + self.decode)
         if len({e.block_size for e in self.instances}) > 1:
             raise ValueError(f"{self.name}: block_size differs between instances; KV moves block by block")
-        for key, high in (("poll_interval", MAX_SPAN_PS), ("routers", MAX_TOKENS)):
+        for key, high in (("poll_interval", MAX_SPAN_PS), ("routers", MAX_ROUTERS)):
             value = _whole(f"{self.name}: {key}", getattr(self, key))
             _between(f"{self.name}: {key}", value, 1, high)
             object.__setattr__(self, key, value)
-        for key, words in (("first_token", ("decode", "prefill")), ("on_kill", ("fail", "reroute"))):
+        for key, words in _WORDS.items():
             if getattr(self, key) not in words:
                 raise ValueError(f"{self.name}: {key} is {getattr(self, key)!r}; allowed are {' and '.join(words)}")
         if not self.mixed:
@@ -275,6 +285,14 @@ _RANGES = {
     "lease": (0, MAX_SPAN_PS),
 }
 """Least and largest value of each whole-numbered field of an engine."""
+
+
+_WORDS = {
+    "first_token": ("decode", "prefill"),
+    "on_kill": ("fail", "reroute"),
+    "dealing": ("round-robin", "random"),
+}
+"""What each field of a cluster that is a word may be."""
 
 
 def _whole(what: str, value: object) -> int:

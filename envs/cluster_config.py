@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from . import catalog, profiles, router_constants
-from .cluster import MAX_TIME_PS, PS_PER_S, Action, Cluster, ClusterEvent, EngineSpec
+from .cluster import MAX_ROUTERS, MAX_TIME_PS, PS_PER_S, Action, Cluster, ClusterEvent, Dealing, EngineSpec
 from .profile_constants import MAX_MS, PS_PER_MS, EngineOverrides
 from .profiles import Profile
 from .router_constants import RouterConstants
@@ -90,7 +90,8 @@ class ClusterConfig(BaseModel):
         poll_interval_s: seconds between polls.
         on_kill: what becomes of requests that a kill loses.
         events: failure schedule; sorted by time when built.
-        routers: number of router replicas.
+        routers: number of router replicas, each with its own ledger, learner and policy state.
+        dealing: which router gets a request: the next in turn, or one at random.
         pair_latency_ms: transfer latency of each (prefill, decode) pair, instead of the profiles'.
         calibration: how wrong the router's constants are.
     """
@@ -105,7 +106,8 @@ class ClusterConfig(BaseModel):
     poll_interval_s: float = Field(0.05, gt=0, le=86_400)
     on_kill: Literal["fail", "reroute"] = "fail"
     events: list[Event] = []
-    routers: int = Field(1, ge=1, le=1024)
+    routers: int = Field(1, ge=1, le=MAX_ROUTERS)
+    dealing: Dealing = "round-robin"
     pair_latency_ms: list[list[Annotated[float, Field(ge=0, le=MAX_MS)]]] | None = None
     calibration: Calibration = Calibration()
 
@@ -173,6 +175,7 @@ class ClusterConfig(BaseModel):
             on_kill=self.on_kill,
             events=tuple(sorted(events, key=lambda event: event.time)),
             routers=self.routers,
+            dealing=self.dealing,
             latency=self._latency(),
             name=self.name,
         )

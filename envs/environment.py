@@ -106,9 +106,11 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     `config` names a file in `configs/environments` (`disaggroute list environments`), a YAML file, or is a mapping;
     every other argument replaces one of its fields: `workload`, `topology` or `cluster`, `profile`, `rate` (requests
     per second; default: the stored saturation rate), `duration_s`, `warmup_s`, `predictor`, `targets`,
-    `constants_scale`, `observability`, `reward`, `pad_to`. `render_mode`: `ansi`, `rgb_array` or `human`. All are
-    JSON-able, so `env.spec.to_json()` works. An environment can be pickled and copied until its first reset.
-    `backend`: `simulator`, or `live` for engines that run (docs/environment.md, "On a live cluster").
+    `constants_scale`, `observability`, `reward`, `pad_to`, and `routers` with `dealing`: of several routers
+    (docs/several-routers.md) the agent plays each in turn, and sees its ledger alone. `render_mode`: `ansi`,
+    `rgb_array` or `human`. All are JSON-able, so `env.spec.to_json()` works. An environment can be pickled and copied
+    until its first reset. `backend`: `simulator`, or `live` for engines that run (docs/environment.md, "On a live
+    cluster").
 
     The passive checker and the order enforcer of `gym.make` are off, since each costs more than a step; the
     environment checks actions and order itself. `gym.make(…, disable_env_checker=False)` turns the checker on.

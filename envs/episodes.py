@@ -184,7 +184,7 @@ class Episodes:
 
         Args:
             i: which one.
-            seed: of its trace, and of what is random in the predictor.
+            seed: of its trace, and of what is random in the predictor and in the dealing to several routers.
 
         Raises:
             ValueError: a request of the trace does not fit the cluster.
@@ -199,6 +199,7 @@ class Episodes:
                 trace,
                 predicted=predicted,
                 learns=learns,
+                seed=seed,
                 constants=setting.constants,
                 log_ended=True,
                 allocate=self._allocate,
@@ -206,7 +207,7 @@ class Episodes:
                 beside=NOTE_WORDS,
             )
         else:
-            simulator.begin(trace, predicted=predicted, learns=learns)
+            simulator.begin(trace, predicted=predicted, learns=learns, seed=seed)
         n = len(trace)
         fates = (n // STRETCH + 1) * STRETCH_WORDS
         words = fates + 2 * n

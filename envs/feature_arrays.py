@@ -53,9 +53,12 @@ class Moments:
         return Moments(**{name: getattr(admission, name) for name in shared}, last=last)
 
     @staticmethod
-    def of_decisions(decisions: npt.NDArray[Any], trace: Trace, routers: int = 1) -> Moments:
-        """Those of a decision log, (n,); request i is handled by router i mod `routers`."""
+    def of_decisions(
+        decisions: npt.NDArray[Any], trace: Trace, routers: int | npt.NDArray[np.integer[Any]] = 1
+    ) -> Moments:
+        """Those of a decision log, (n,); `routers` as in `FeatureArrays.of_decisions`."""
         request = decisions["request"]
+        router = request % routers if isinstance(routers, int) else routers[request]
         return Moments(
             prompt=trace.prompt[request],
             predicted=decisions["predicted"],
@@ -64,7 +67,7 @@ class Moments:
             tpot_target=trace.tpot_target[request],
             now=decisions["time"],
             poll_time=decisions["poll_time"],
-            last=_before(decisions["time"], request % routers),
+            last=_before(decisions["time"], router),
         )
 
 
@@ -173,14 +176,14 @@ class FeatureArrays:
         return found | {"prefill": prefill, "decode": self.decode(admission.decode, moments)}
 
     def of_decisions(
-        self, decisions: npt.NDArray[Any], trace: Trace, routers: int = 1
+        self, decisions: npt.NDArray[Any], trace: Trace, routers: int | npt.NDArray[np.integer[Any]] = 1
     ) -> dict[str, Float32s]:
         """All features of the chosen pair of each decision of a log, without the axis of instances.
 
         Args:
             decisions: (n,) dtype DECISION.
             trace: what was routed.
-            routers: of the cluster.
+            routers: how many take turns, or (N,) the router of each request of the trace, as its record says.
 
         Raises:
             ValueError: the log is of another cluster: a chosen instance is outside its pool.

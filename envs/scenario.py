@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from . import catalog
-from .cluster import MAX_TIME_PS, PS_PER_S
+from .cluster import MAX_ROUTERS, MAX_TIME_PS, PS_PER_S, Dealing
 from .cluster_config import ClusterConfig
 
 DEFAULT_WORKLOAD = "mixed-bursty-a40"
@@ -27,6 +27,8 @@ class Scenario(BaseModel):
         topology: instances by role, such as 2P4D or 4M; the workload's cluster, else 2P4D, unless `cluster` is given.
         cluster: name or YAML file of a cluster, or what such a file holds, instead of `topology`.
         profile: profile of every instance of `topology`, and source of the SLO targets.
+        routers: number of router replicas, each with its own ledger; None: as the cluster says, which is 1 by default.
+        dealing: which of them gets a request: round-robin or random; None: as the cluster says.
         rate: requests per second; None: not decided (a trace file then keeps its own).
         duration_s: length of the measurement window; None: 300 s, or all of a trace file.
         warmup_s: time before it, routed by the policy under test and not measured.
@@ -46,6 +48,8 @@ class Scenario(BaseModel):
     topology: str | None = None
     cluster: str | ClusterConfig | None = None
     profile: str | None = None
+    routers: int | None = Field(None, ge=1, le=MAX_ROUTERS)
+    dealing: Dealing | None = None
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
     duration_s: float | None = Field(None, gt=0, le=MAX_S, allow_inf_nan=False)
     warmup_s: float = Field(60.0, ge=0, le=MAX_S, allow_inf_nan=False)

@@ -186,7 +186,7 @@ class Setting:
         Args:
             prepared: the trace.
             policy: who decides.
-            seed: for what is random in policy and predictor.
+            seed: for what is random in policy, predictor and dealing.
             log_decisions: keep what the router saw of the chosen pairs.
         """
         from .simulator import simulate
@@ -241,6 +241,8 @@ def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.
     family = _family(scenario)
     config = _cluster(scenario, family)
+    of_routers = {"routers": scenario.routers, "dealing": scenario.dealing}
+    config = config.model_copy(update={name: value for name, value in of_routers.items() if value is not None})
     cluster = config.build()
     if scenario.observability == "full":
         cluster = replace(cluster, poll_interval=1)

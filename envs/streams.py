@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-Purpose = Literal["arrivals", "bursts", "families", "prompts", "outputs", "classes", "noise", "spread"]
+Purpose = Literal["arrivals", "bursts", "families", "prompts", "outputs", "classes", "noise", "spread", "routers"]
 
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 """Append only: the place of a purpose is part of every published number."""

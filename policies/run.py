@@ -41,7 +41,7 @@ def simulate(
         assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An
             instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
         predictor: gives ô: a predictor, its name, or (N,) tokens.
-        seed: for what is random in the policy and the predictor.
+        seed: for what is random in the policy, the predictor and the dealing of requests to several routers.
         constants: what the router believes of the instances; None: what a perfect calibration would give.
         log_decisions: keep what the router saw of the chosen pair.
         observe: keep everything that the router saw (slow; for tests and study).

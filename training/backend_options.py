@@ -60,6 +60,8 @@ def scenario_values(backend: str, values: dict[str, Any], workers: int | None) -
         ("workers", workers, "runs follow each other, on one cluster"),
         ("topology", values["topology"], "its engines are those of --cluster"),
         ("profile", values["profile"], "it stands in the file of --cluster"),
+        ("routers", values["routers"], "one router is in front of its engines"),
+        ("dealing", values["dealing"], "one router is in front of its engines"),
     ):
         if given is not None:
             raise ValueError(f"{option} is {given}, but the backend is {backend}: {why}; leave it out")

@@ -21,11 +21,13 @@ from .backend_options import (
 )
 from .scenario_options import (
     ClusterFile,
+    Dealing,
     Duration,
     Format,
     PredictorName,
     ProfileName,
     Rate,
+    Routers,
     Scale,
     Targets,
     TightShare,
@@ -59,6 +61,8 @@ def evaluate(
     topology: Topology = None,
     cluster: ClusterFile = None,
     profile: ProfileName = None,
+    routers: Routers = None,
+    dealing: Dealing = None,
     rate: Rate = None,
     seeds: Annotated[
         int | None, typer.Option(help="Traces per policy. Default: 5; 3 on a live cluster; a trace file has 1.")
@@ -125,6 +129,8 @@ def evaluate(
         "topology": topology,
         "cluster": cluster,
         "profile": profile,
+        "routers": routers,
+        "dealing": dealing,
         "rate": rate,
         "duration_s": duration,
         "warmup_s": warmup,
@@ -193,6 +199,8 @@ def saturate(
     topology: Topology = None,
     cluster: ClusterFile = None,
     profile: ProfileName = None,
+    routers: Routers = None,
+    dealing: Dealing = None,
     start: Annotated[float | None, typer.Option(help="Rate at which to start, requests per second.")] = None,
     seeds: Annotated[
         int | None, typer.Option(help="Traces per rate. Default: 5; 1 on a live cluster; a trace file has 1.")
@@ -235,6 +243,8 @@ def saturate(
         "topology": topology,
         "cluster": cluster,
         "profile": profile,
+        "routers": routers,
+        "dealing": dealing,
         "rate": start,
         "duration_s": duration,
         "warmup_s": warmup,

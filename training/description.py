@@ -22,6 +22,8 @@ OPTIONS = {
     "topology": "--topology",
     "cluster": "--cluster",
     "profile": "--profile",
+    "routers": "--routers",
+    "dealing": "--dealing",
     "rate": "--rate",
     "duration_s": "--duration",
     "warmup_s": "--warmup",
@@ -50,6 +52,8 @@ class Description(BaseModel):
         targets: fixed, relative, or of the file.
         constants_scale: factor on the times that the router believes in.
         observability: router or full.
+        routers: number of router replicas.
+        dealing: how requests are dealt to several routers.
         backend: what ran the policies: simulator, or live.
     """
 
@@ -68,6 +72,9 @@ class Description(BaseModel):
     targets: str
     constants_scale: float
     observability: str
+    # What came later has defaults, which are not written.
+    routers: int = 1
+    dealing: str = "round-robin"
     backend: str = "simulator"
 
     @field_validator("pools", "profiles")
@@ -90,9 +97,16 @@ class Description(BaseModel):
         """The measurement window."""
         return Window.after_warmup(self.warmup_s, self.duration_s)
 
+    @property
+    def routers_in_words(self) -> str:
+        """Such as `4 routers (random dealing)`; the dealing is left out where it is in turn."""
+        words = "1 router" if self.routers == 1 else f"{self.routers} routers"
+        return words if self.dealing == "round-robin" else f"{words} ({self.dealing} dealing)"
+
     def title(self, seeds: Sequence[int]) -> str:
         """What was run, in one line."""
-        text = f"{self.workload} on {self.where}: {self.rate:.4g} requests/s, "
+        several = f" behind {self.routers_in_words}" if self.routers > 1 else ""
+        text = f"{self.workload} on {self.where}{several}: {self.rate:.4g} requests/s, "
         text += f"{self.duration_s:g} s measured after {self.warmup_s:g} s, predictor {self.predictor}, "
         return text + ("one trace" if self.single else seeds_in_words(seeds))
 
@@ -119,6 +133,8 @@ def describe(setting: Setting, backend: str = "simulator") -> Description:
         constants_scale=scenario.constants_scale,
         observability=scenario.observability,
         backend=backend,
+        routers=setting.cluster.routers,
+        dealing=setting.cluster.dealing,
     )
 
 

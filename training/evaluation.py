@@ -127,11 +127,8 @@ def evaluate(
     labels = check_evaluation(setting, policies, seeds, records=records, workers=workers, claim=claim)
     _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
-    folder = ResultsFolder.open(
-        out or default_folder(setting, backend),
-        configuration(setting, backend),
-        describe(setting, backend.name).model_dump(mode="json"),
-    )
+    described = describe(setting, backend.name).model_dump(mode="json", exclude_defaults=True)
+    folder = ResultsFolder.open(out or default_folder(setting, backend), configuration(setting, backend), described)
     folder.runs()  # One that is unreadable should not be found when all else is done.
     again = command(scenario, labels, seeds, records=records, claim=claim, backend=backend)
     cards = {label: policy_card(label) for label in labels}

@@ -160,7 +160,7 @@ def write_table(check: ScenarioCheck, path: Path) -> Path:
         "seeds": len(seeds),
         "duration_s": setting.duration_s,
         "warmup_s": setting.scenario.warmup_s,
-        "ceiling": _rounded(comparison.ceiling),
+        "ceiling": rounded(comparison.ceiling),
     }
     text = io.StringIO()
     writer = None
@@ -169,15 +169,15 @@ def write_table(check: ScenarioCheck, path: Path) -> Path:
         row = common | {
             "policy": line.label,
             "smart": JUDGED.get(line.label, ""),
-            "goodput": _rounded(line.goodput.mean),
-            "goodput_low": _rounded(line.goodput.low),
-            "goodput_high": _rounded(line.goodput.high),
-            "gain": _rounded(gain.mean if gain else None),
-            "gain_low": _rounded(gain.low if gain else None),
-            "gain_high": _rounded(gain.high if gain else None),
-            "missed_ttft": _rounded(missed.ttft),
-            "missed_tpot": _rounded(missed.tpot),
-            "missed_both": _rounded(missed.both),
+            "goodput": rounded(line.goodput.mean),
+            "goodput_low": rounded(line.goodput.low),
+            "goodput_high": rounded(line.goodput.high),
+            "gain": rounded(gain.mean if gain else None),
+            "gain_low": rounded(gain.low if gain else None),
+            "gain_high": rounded(gain.high if gain else None),
+            "missed_ttft": rounded(missed.ttft),
+            "missed_tpot": rounded(missed.tpot),
+            "missed_both": rounded(missed.both),
         }
         if writer is None:
             writer = csv.DictWriter(text, list(row), lineterminator="\n")
@@ -209,6 +209,6 @@ def _misses(evaluation: Evaluation, label: str) -> MissShares:
     return MissShares(ttft=share("ttft"), tpot=share("tpot"), both=share("both"))
 
 
-def _rounded(value: float | None) -> float | str:
+def rounded(value: float | None) -> float | str:
     """Seven digits after the point, so that rounding again gives what is printed; empty without a value."""
     return "" if value is None else round(value, 7)

@@ -38,6 +38,14 @@ ProfileName = Annotated[
     str | None,
     typer.Option("--profile", help="Profile of every instance of --topology. Default: the workload's."),
 ]
+Routers = Annotated[
+    int | None,
+    typer.Option(help="Router replicas, 1 to 8, each with its own ledger. Default: the cluster's, else 1."),
+]
+Dealing = Annotated[
+    str | None,
+    typer.Option(help="How requests are dealt to several routers: round-robin or random. Default: round-robin."),
+]
 Rate = Annotated[
     float | None,
     typer.Option(

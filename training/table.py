@@ -15,6 +15,7 @@ from .comparison import Comparison
 from .statistics import Estimate
 
 if TYPE_CHECKING:
+    from .router_study import RouterStudy
     from .scenario_check import ScenarioCheck
 
 NARROWEST = 80
@@ -155,6 +156,21 @@ def scenario_table(check: ScenarioCheck, width: int = NARROWEST) -> Table:
             points(line.difference),
             *(number(100 * share, 1) for share in (missed.ttft, missed.tpot, missed.both)),
         )
+    return table
+
+
+def router_table(found: RouterStudy, width: int = NARROWEST) -> Table:
+    """Goodput behind the fewest routers, and its change in points behind more.
+
+    Args:
+        found: a study of several routers.
+        width: columns, at least NARROWEST; a policy that is too long for them is wrapped.
+    """
+    few, *more = found.counts
+    table = _table((f"goodput\n{few} router{'s' if few > 1 else ''}", *(f"change\n{count} routers" for count in more)))
+    for label in found.labels:
+        changes = (points(found.change[label][count]) for count in more)
+        table.add_row(wrapped(label, width), f"{found.goodput[label][few].mean:.3f}", *changes)
     return table
 
 

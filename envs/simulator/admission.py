@@ -77,9 +77,9 @@ def arrive(S: int, t: int) -> int:
 def ask(S: int, k: int, s: int, row: int, t: int) -> int:
     """Slot k needs a decision at t: what its router may know is brought up to date."""
     request = ld32(s, L.S_REQUEST)
-    router = request - udiv(request, ldc(S, L.H_ROUTERS)) * ldc(S, L.H_ROUTERS)
-    loose = ldc32(trace_row(S, request), L.T32_SLO)
-    st32(s, L.S_PLACE, (router << L.ROUTER_SHIFT) | loose * L.LOOSE_FLAG)
+    who = ldc32(trace_row(S, request), L.T32_WHO)
+    router = who & L.ROUTER_MASK
+    st32(s, L.S_PLACE, who << L.ROUTER_SHIFT)
     st32(s, L.S_GENERATED, 0)
     st32(s, L.S_CROSS, -1)
     st(row, L.R_ARRIVAL, ldc(trace_row(S, request), L.T_ARRIVAL))

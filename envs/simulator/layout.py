@@ -220,7 +220,8 @@ SLOT_WORDS = 8
 PLACE_BITS = 12
 PLACE_MASK = (1 << PLACE_BITS) - 1
 ROUTER_SHIFT = 2 * PLACE_BITS
-ROUTER_MASK = 7
+ROUTER_BITS = 3
+ROUTER_MASK = (1 << ROUTER_BITS) - 1
 LOOSE_FLAG = 1 << 27  # SLO class
 RELEASED = 1 << 28  # its prefill blocks are free
 ENDED = 1 << 29  # it has ended; the slot lives on for its prefill blocks
@@ -231,8 +232,9 @@ MAX_ROUTERS = ROUTER_MASK + 1
 
 # --- trace row: 10 int32 cells (T32_…), some of them int64 words (T_…) -----------------------------------------------
 # What a request brings lies together: it is all read within a step or two, and hardly again.
+# T32_WHO is S_PLACE from ROUTER_SHIFT on: the router and the SLO class.
 T_ARRIVAL, T_TTFT, T_TPOT = range(3)
-T32_PROMPT, T32_OUTPUT, T32_PREDICTED, T32_SLO = range(6, 10)
+T32_PROMPT, T32_OUTPUT, T32_PREDICTED, T32_WHO = range(6, 10)
 TRACE_WORDS = 5
 
 # --- record row (envs/records.py): word and cell offsets --------------------------------------------------------

@@ -45,7 +45,7 @@ def predict(S: int, router: int, request: int) -> int:
     row = trace_row(S, request)
     if ldc(S, L.H_LEARNS) == L.LEARN_NONE:
         return ldc32(row, L.T32_PREDICTED)
-    return expected(S, router, ldc32(row, L.T32_PROMPT), ldc32(row, L.T32_SLO))
+    return expected(S, router, ldc32(row, L.T32_PROMPT), ldc32(row, L.T32_WHO) >> L.ROUTER_BITS)
 
 
 @inline

@@ -19,6 +19,10 @@ from .reference_router import Router, make_predictor
 __all__ = ["Admission", "ReferenceRun", "run_reference"]
 
 
+DEALING = 8
+"""Which child of a seed deals requests to routers."""
+
+
 def run_reference(
     trace: Trace,
     cluster: Cluster,
@@ -27,6 +31,7 @@ def run_reference(
     assignment: tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]] | None = None,
     predicted: npt.NDArray[np.generic] | str = "bucket",
     observe: bool = True,
+    seed: int = 0,
 ) -> ReferenceRun:
     """Runs a trace on a cluster until every request has ended.
 
@@ -38,12 +43,13 @@ def run_reference(
             request comes gives way to the next index upwards, cyclically, that may.
         predicted: (N,) static predictions in tokens, or "bucket", "prompt-bucket", "prompt-regression".
         observe: whether to keep the views.
+        seed: of the draws by which requests are dealt to routers at random.
 
     Raises:
         ValueError: a request that does not fit, both or neither of `route` and `assignment`, an index
             outside its pool, a route to an instance that may not be assigned, or bad predictions.
     """
-    return _Simulation(trace, cluster, route, assignment, predicted, observe).run()
+    return _Simulation(trace, cluster, route, assignment, predicted, observe, seed).run()
 
 
 class _Simulation:
@@ -57,6 +63,7 @@ class _Simulation:
         assignment: tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]] | None,
         predicted: npt.NDArray[np.generic] | str,
         observe: bool,
+        seed: int = 0,
     ) -> None:
         trace.check_fits(cluster)
         if (route is None) == (assignment is None):
@@ -67,6 +74,8 @@ class _Simulation:
         self.instances = self.prefill if cluster.aggregated else self.prefill + self.decode
         self.latency = None if cluster.aggregated else cluster.latency_matrix()
         self.prefill_emits = not cluster.aggregated and cluster.first_token == "prefill"
+        drawn = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(DEALING,)))
+        at_random = drawn.integers(cluster.routers, size=len(trace)).tolist()
         self.requests = [
             Request(
                 index=i,
@@ -74,7 +83,7 @@ class _Simulation:
                 prompt=int(trace.prompt[i]),
                 output=int(trace.output[i]),
                 slo=int(trace.slo[i]),
-                router=i % cluster.routers,
+                router=at_random[i] if cluster.dealing == "random" else i % cluster.routers,
             )
             for i in range(len(trace))
         ]

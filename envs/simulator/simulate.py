@@ -66,7 +66,7 @@ def simulate(
         assignment: instead of a policy, (N,) prefill and (N,) decode indices by request (aggregated: equal). An
             instance that may not be assigned is replaced by the next one upwards, cyclically, that may.
         predictor: gives ô: a predictor, its name, or (N,) tokens.
-        seed: for what is random in the policy and the predictor.
+        seed: for what is random in the policy, the predictor and the dealing of requests to several routers.
         constants: the router's constants (default: from the policy or none).
         log_decisions: keep what the router saw of the chosen pair.
         observe: keep everything that the router saw (slow; for tests and study).
@@ -86,6 +86,7 @@ def simulate(
         trace,
         predicted=predicted,
         learns=learns,
+        seed=seed,
         constants=constants,
         log_decisions=log_decisions,
     )

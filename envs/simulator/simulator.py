@@ -13,6 +13,7 @@ from .. import catalog
 from ..about_instances import about_instances
 from ..admission import Admission
 from ..cluster import Cluster
+from ..dealing import deal
 from ..records import DECISION, DECODE_VIEW, PREFILL_VIEW, RECORD
 from ..router_constants import RouterConstants
 from ..trace import Trace
@@ -72,6 +73,7 @@ class Simulator:
         trace: the requests.
         predicted: (N,) predicted output tokens, ≥ 1, or None when `learns` names a predictor.
         learns: "", "bucket", "prompt-bucket" or "prompt-regression".
+        seed: of what is random in the cluster: which router gets a request (`envs/dealing.py`).
         constants: the router's constants for compiled policies (`RouterConstants`), or None.
         log_decisions: whether `decisions` is kept.
         log_ended: whether `ended_requests` is kept.
@@ -91,6 +93,7 @@ class Simulator:
         *,
         predicted: npt.NDArray[np.int32] | None = None,
         learns: str = "",
+        seed: int = 0,
         constants: RouterConstants | None = None,
         log_decisions: bool = False,
         log_ended: bool = False,
@@ -98,10 +101,9 @@ class Simulator:
         room: int = 0,
         beside: int = 0,
     ) -> None:
-        if cluster.routers > L.MAX_ROUTERS or len(cluster.instances) > L.MAX_INSTANCES:
+        if len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
-                f"{cluster.name}: {cluster.routers} routers and {len(cluster.instances)} instances; "
-                f"allowed are up to {L.MAX_ROUTERS} routers and {L.MAX_INSTANCES} instances"
+                f"{cluster.name}: {len(cluster.instances)} instances; allowed are up to {L.MAX_INSTANCES} instances"
             )
         self.cluster = cluster
         self.constants = constants
@@ -119,15 +121,18 @@ class Simulator:
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
         self._rows = self._new_rows(room, beside)
-        self.begin(trace, predicted=predicted, learns=learns)
+        self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
-    def begin(self, trace: Trace, *, predicted: npt.NDArray[np.int32] | None = None, learns: str = "") -> None:
+    def begin(
+        self, trace: Trace, *, predicted: npt.NDArray[np.int32] | None = None, learns: str = "", seed: int = 0
+    ) -> None:
         """Begins again with an empty cluster and other requests, in the same memory; records and logs start anew.
 
         Args:
             trace: the requests.
             predicted: as for the constructor.
             learns: likewise.
+            seed: likewise.
 
         Raises:
             ValueError: a request cannot fit the cluster, or what the constructor says of `predicted` and `learns`;
@@ -141,13 +146,14 @@ class Simulator:
         if (predicted is None) == (not learns):
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
+        routers = deal(self.cluster, len(trace), seed)
         self.trace = trace
         own = self._block[_OWN]
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
         of_requests, of_records, of_decisions, of_ended = self._rows
         self._requests = of_requests.first(len(trace))
-        load_trace(self._block, trace, predicted, learns, self._requests)
+        load_trace(self._block, trace, routers, predicted, learns, self._requests)
         self.records = of_records.first(len(trace))
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = self.records.strides[0]

@@ -185,7 +185,7 @@ def _reset_rows(block: Words, offsets: dict[int, int], routed: int, decodes: int
 
 TRACE_ROW = np.dtype(
     [(name, "i8") for name in ("arrival", "ttft_target", "tpot_target")]
-    + [(name, "i4") for name in ("prompt", "output", "predicted", "slo")]
+    + [(name, "i4") for name in ("prompt", "output", "predicted", "who")]
 )
 """A request as the core reads it (T_…)."""
 
@@ -193,13 +193,15 @@ TRACE_ROW = np.dtype(
 def load_trace(
     block: Words,
     trace: Trace,
+    routers: npt.NDArray[np.int64],
     predicted: npt.NDArray[np.int32] | None,
     learns: str,
     rows: npt.NDArray[Any],
 ) -> None:
     """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps."""
-    for key in ("arrival", "ttft_target", "tpot_target", "prompt", "output", "slo"):
+    for key in ("arrival", "ttft_target", "tpot_target", "prompt", "output"):
         rows[key] = getattr(trace, key)
+    rows["who"] = routers | trace.slo.astype(np.int64) << L.ROUTER_BITS
     if predicted is not None:
         rows["predicted"] = predicted
     block[L.H_REQUESTS] = len(trace)

@@ -27,6 +27,7 @@ class Case:
         label: the call that makes it again.
         assignment: (N,) prefill and (N,) decode indices within the pools.
         predicted: (N,) static predictions, or the name of a learning predictor.
+        seed: of the draws by which requests are dealt to routers at random.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Case:
     cluster: Cluster
     assignment: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     predicted: npt.NDArray[np.int64] | str
+    seed: int = 0
 
 
 def random_case(
@@ -91,6 +93,7 @@ def random_case(
         cluster=cluster,
         assignment=(p, d),
         predicted=predicted if isinstance(predicted, str) else predicted[:n],
+        seed=seed,
     )
 
 
@@ -153,6 +156,7 @@ def _cluster(rng: np.random.Generator, trace: Trace, tiny: bool, aggregated: boo
         poll_interval=int(poll),
         on_kill="reroute" if rng.random() < 0.5 else "fail",
         routers=int(rng.choice([1, 1, 2, 3])),
+        dealing="random" if rng.random() < 0.5 else "round-robin",
         latency=latency,
         name="random",
     )

@@ -17,10 +17,20 @@ from .cases import Case
 def compare(case: Case) -> ReferenceRun:
     """Runs both; fails with the first difference."""
     expected = run_reference(
-        case.trace, case.cluster, assignment=case.assignment, predicted=case.predicted, observe=True
+        case.trace,
+        case.cluster,
+        assignment=case.assignment,
+        predicted=case.predicted,
+        observe=True,
+        seed=case.seed,
     )
     got = simulate(
-        case.trace, case.cluster, assignment=case.assignment, predictor=case.predicted, observe=True
+        case.trace,
+        case.cluster,
+        assignment=case.assignment,
+        predictor=case.predicted,
+        observe=True,
+        seed=case.seed,
     )
     difference = first_difference(expected, got)
     assert difference is None, f"{case.label}: {difference}"

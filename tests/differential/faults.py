@@ -335,6 +335,36 @@ VIEWS = (
         "if V.any_bits(crossed) < -L.FOREVER:",
     ),
     Fault(
+        "finished requests leave the first router's ledger",
+        "ledger.py",
+        "    router, d = router_of(place), decode_of(place)\n    prompt, predicted",
+        "    router, d = 0, decode_of(place)\n    prompt, predicted",
+    ),
+    Fault(
+        "prefills end in the first router's ledger",
+        "ledger.py",
+        "pre = prefill_row(S, router_of(place), prefill_of(place))",
+        "pre = prefill_row(S, 0, prefill_of(place))",
+    ),
+    Fault(
+        "learner shared by the routers",
+        "learner.py",
+        "return region(S, L.H_O_LEARNER) + router * (L.LEARNER_WORDS * 8)",
+        "return region(S, L.H_O_LEARNER)",
+    ),
+    Fault(
+        "ledger of another router brought up to date",
+        "admission.py",
+        "ledger.sync(S, router, t)",
+        "ledger.sync(S, 0, t)",
+    ),
+    Fault(
+        "routers are dealt requests in turn, not as drawn",
+        "state.py",
+        'rows["who"] = routers |',
+        'rows["who"] = np.arange(len(trace)) % int(block[L.H_ROUTERS]) |',
+    ),
+    Fault(
         "learned mean cut off",
         "learner.py",
         "udiv(2 * total + count, 2 * count)",

@@ -58,7 +58,7 @@ ARGUMENTS: dict[str, Arguments] = {
     "kills fail": SHORT | {"cluster": pools(events=TROUBLE), "rate": 12},
     "kills reroute": SHORT | {"cluster": pools(events=TROUBLE, on_kill="reroute"), "rate": 12},
     "kills reroute, mixed": SHORT | {"cluster": pools(mixed=3, events=MIXED_TROUBLE, on_kill="reroute"), "rate": 30},
-    "three routers": SHORT | {"cluster": pools(routers=3), "rate": 12},
+    "three routers": SHORT | {"cluster": pools(), "routers": 3, "dealing": "random", "rate": 12},
     "three routers, failing": SHORT | {"cluster": pools(routers=3, events=TROUBLE, on_kill="reroute"), "rate": 12},
     "first token from prefill": SHORT | {"cluster": pools(first_token="prefill"), "rate": 12},
     "noisy predictor": SHORT | {"predictor": "noisy(0.7)"},

@@ -115,6 +115,12 @@ EVENT = {"at_s": 1, "instance": "decode/0", "action": "kill"}
         ({"decode": {"overrides": {"kv": 1}}}, r"unknown field of decode\.0\.overrides 'kv'"),
         ({"calibration": {"scale": 0}}, r"calibration\.scale is 0; it must be greater than 0"),
         ({"poll_interval": 1}, "unknown field 'poll_interval'; nearest: poll_interval_s"),
+        ({"routers": 0}, "routers is 0; it must be greater than or equal to 1"),
+        ({"routers": -2}, "routers is -2; it must be greater than or equal to 1"),
+        ({"routers": 9}, "routers is 9; it must be less than or equal to 8"),
+        ({"routers": 1.5}, r"routers is 1\.5; it must be a valid integer"),
+        ({"routers": "two"}, "routers is 'two'; it must be a valid integer"),
+        ({"dealing": "hash"}, "dealing is 'hash'; it must be 'round-robin' or 'random'"),
     ],
 )
 def test_a_bad_field_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -201,7 +201,7 @@ def test_a_decision_log_gives_the_features_of_the_chosen_pair(seed: int) -> None
     case = random_case(seed, failures=False, aggregated=seed % 4 == 0)
     decisions, records, seen = all_seen(case)
     assert (decisions["decode"] == records[decisions["request"]]["decode"]).all()
-    found = FeatureArrays.of_cluster(case.cluster).of_decisions(decisions, case.trace, case.cluster.routers)
+    found = FeatureArrays.of_cluster(case.cluster).of_decisions(decisions, case.trace, records["router"])
     at = np.arange(len(decisions))
     expected = {"request": seen["request"]}
     for role, index in (("prefill", "prefill"), ("decode", "decode"), ("mixed", "decode")):
@@ -215,11 +215,11 @@ def test_a_decision_log_gives_the_features_of_the_chosen_pair(seed: int) -> None
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_views_of_many_admissions_give_what_each_gives_alone(seed: int) -> None:
     case = random_case(seed, failures=False, aggregated=False, requests=20)
-    decisions, _, seen = all_seen(case)
+    decisions, records, seen = all_seen(case)
     arrays = FeatureArrays.of_cluster(case.cluster)
     predicted = np.ones(len(case.trace), np.int32) * 7
     run = simulate(case.trace, case.cluster, assignment=case.assignment, predictor=predicted, observe=True)
-    moments = Moments.of_decisions(decisions, case.trace, case.cluster.routers)
+    moments = Moments.of_decisions(decisions, case.trace, records["router"])
     np.testing.assert_array_equal(arrays.prefill(run.prefill_views, moments), seen["prefill"])
     np.testing.assert_array_equal(arrays.decode(run.decode_views, moments), seen["decode"])
 

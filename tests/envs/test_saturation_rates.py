@@ -26,6 +26,11 @@ def test_a_cluster_of_another_name_and_the_same_content_has_the_same_rate() -> N
         assert stored_rate("mixed-bursty-a40", cluster_config.load(name).build()) == 13.97
 
 
+def test_several_routers_get_the_traffic_of_one() -> None:
+    several = cluster_config.load("2p4d-a40", routers=4, dealing="random").build()
+    assert stored_rate("mixed-bursty-a40", several) == 13.97
+
+
 def test_another_workload_or_cluster_has_none() -> None:
     assert stored_rate("mixed-bursty-a40", cluster_config.from_topology("3P5D", "a40-qwen2.5-3b").build()) is None
     assert stored_rate("something-else", cluster_config.load("2p4d-a40").build()) is None

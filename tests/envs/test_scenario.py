@@ -141,6 +141,8 @@ def test_wrong_router_constants_change_the_configuration_and_not_the_cluster() -
         {"warmup_s": 30},
         {"predictor": "oracle"},
         {"topology": "2P5D"},
+        {"routers": 2},
+        {"dealing": "random"},
         {"workload": "chat"},
         {"targets": "relative"},
     ],

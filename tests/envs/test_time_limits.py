@@ -53,6 +53,10 @@ def test_an_engine_out_of_range_is_refused(field: str, value: Any, sentence: str
     [
         ({"poll_interval": 0}, "poll_interval is 0; it must be at least 1"),
         ({"routers": 1.5}, r"routers is 1\.5; it must be a whole number"),
+        ({"routers": 0}, "routers is 0; it must be at least 1"),
+        ({"routers": -1}, "routers is -1; it must be at least 1"),
+        ({"routers": 9}, "routers is 9; it must be at most 8"),
+        ({"dealing": "hash"}, "dealing is 'hash'; allowed are round-robin and random"),
         ({"first_token": "both"}, "first_token is 'both'; allowed are decode and prefill"),
         ({"on_kill": "wait"}, "on_kill is 'wait'; allowed are fail and reroute"),
         ({"latency": np.array([[1.0]])}, "latency has dtype float64; it must hold integers, in ps"),

@@ -80,7 +80,9 @@ def check(text: str, case: Case, seed: int) -> None:
         picks.append(plain.choose(Seen.of(admission, *views, case.trace, case.cluster.aggregated)))
         return picks[-1][:2]
 
-    expected = run_reference(case.trace, case.cluster, route=route, predicted=case.predicted, observe=True)
+    expected = run_reference(
+        case.trace, case.cluster, route=route, predicted=case.predicted, observe=True, seed=seed
+    )
     shared: dict[str, Any] = {"policy": policy, "predictor": case.predicted, "seed": seed}
     shared["constants"] = constants
     by_object = simulate(case.trace, case.cluster, observe=True, **shared)
@@ -100,7 +102,7 @@ def choices_of(
 ) -> list[tuple[int, int, float]]:
     """All decisions of the object, with their probabilities."""
     predicted, learns = resolve_predictor(case.predicted, case.trace, seed)  # type: ignore[arg-type]
-    simulator = Simulator(case.cluster, case.trace, predicted=predicted, learns=learns, constants=constants)
+    simulator = Simulator(case.cluster, case.trace, predicted=predicted, learns=learns, seed=seed, constants=constants)
     policy.reset(seed)
     made = []
     while simulator.run():

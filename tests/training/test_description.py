@@ -13,7 +13,7 @@ from disaggroute.__main__ import app
 from disaggroute.envs import cluster_config
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
-from disaggroute.training.description import OPTIONS, command, describe, seeds_in_words
+from disaggroute.training.description import OPTIONS, Description, command, describe, seeds_in_words
 
 TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{k * 0.5},{50 + k},{5 + k}\n" for k in range(200))
 
@@ -78,6 +78,7 @@ def understood(line: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         {"workload": "mixed-bursty-a40", "rate": 13.97, "cluster": "2p4d-a40", "duration_s": 0.1 + 0.2},
         {"workload": "chat", "rate": 1e-3, "topology": "2M", "warmup_s": 0.0, "predictor": "noisy(0.5)"},
         {"workload": "chat", "rate": 1e6, "targets": "relative", "profile": "a40-qwen2.5-3b", "constants_scale": 0.135},
+        {"workload": "chat", "rate": 4.0, "routers": 4, "dealing": "random"},
     ],
 )
 def test_the_command_asks_for_the_same_evaluation(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +98,26 @@ def test_the_command_of_a_claim_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> N
     scenario = Scenario.make(workload="chat", rate=4, duration_s=1800)
     line = command(scenario, ("round-robin",), range(30_000, 30_050), claim=True)
     assert understood(line, monkeypatch)["claim"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "2p4d-a40: 4 requests/s"),
+        ({"routers": 2}, "2p4d-a40 behind 2 routers: 4 requests/s"),
+        ({"routers": 2, "dealing": "random"}, "2p4d-a40 behind 2 routers (random dealing): 4 requests/s"),
+    ],
+)
+def test_the_title_names_several_routers(values: dict[str, Any], words: str) -> None:
+    scenario = Scenario.make(cluster="2p4d-a40", rate=4, **values)
+    assert words in describe(Setting.of(scenario)).title([1])
+
+
+def test_of_one_router_nothing_is_stored() -> None:
+    settings = [Setting.of(Scenario.make(cluster="2p4d-a40", rate=4, routers=routers)) for routers in (1, 2)]
+    stored = [describe(setting).model_dump(exclude_defaults=True) for setting in settings]
+    assert "routers" not in stored[0] and stored[1]["routers"] == 2
+    assert [Description.model_validate(words).routers for words in stored] == [1, 2]
 
 
 def test_what_only_python_can_ask_for_has_no_command() -> None:

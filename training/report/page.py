@@ -82,6 +82,8 @@ def facts(material: Material) -> dict[str, str]:
         "Targets": told.targets + target_words(material.records),
         "Ceiling": f"{number(material.comparison.ceiling, 4)}, the share that meets both targets alone",
     }
+    if told.routers > 1:
+        found["Routers"] = told.routers_in_words
     if told.observability != "router":
         found["Observability"] = told.observability
     if told.constants_scale != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,9 +41,9 @@ def draw_slo_scale(material: Material) -> Figure:
     grid = figure.subplots(1, 2 if several else 1, squeeze=False)[0]
     opacity = min(0.15, 0.8 / len(material.labels))  # Many bands lie on one another.
     for label, style in material.styles.items():
-        _draw_curve(grid[0], goodput_at_scales(results, label), style, 1.0, opacity)
+        draw_curve(grid[0], goodput_at_scales(results, label), style, 1.0, opacity)
         if several and label != baseline:
-            _draw_curve(grid[1], difference_at_scales(results, label, baseline), style, 100.0, opacity)
+            draw_curve(grid[1], difference_at_scales(results, label, baseline), style, 100.0, opacity)
     grid[0].set_ylabel("goodput (share of requests)")
     keep_shares(grid[0], along_x=False)
     if several:
@@ -66,7 +67,18 @@ def _values(results: Results, label: str) -> dict[float, list[float]]:
     return {float(scale): [s.scaled[scale] for s in summaries] for scale in summaries[0].scaled}
 
 
-def _draw_curve(axes: Axes, curve: Curve, style: Style, unit: float, opacity: float) -> None:
+def draw_curve(
+    axes: Axes, curve: Curve | Mapping[int, Estimate], style: Style, unit: float, opacity: float
+) -> None:
+    """One line with the band of its intervals.
+
+    Args:
+        axes: where to.
+        curve: estimates by what is on the x axis.
+        style: of the policy.
+        unit: factor on the estimates.
+        opacity: of the band.
+    """
     scales = list(curve)
     low, high = unit * np.array([band(estimate) for estimate in curve.values()]).T
     axes.fill_between(scales, low, high, color=style.colour, alpha=opacity, linewidth=0)

@@ -12,7 +12,7 @@ import pytest
 
 from disaggroute.training.report.figures import FIGURES, draw_figures
 from disaggroute.training.report.material import Material
-from disaggroute.training.report.page import page, page_remarks
+from disaggroute.training.report.page import facts, page, page_remarks
 from disaggroute.training.report.tables import (
     Table,
     balance_table,
@@ -149,6 +149,14 @@ def test_what_was_evaluated_from_python_has_no_command_and_says_so(material: Mat
     text = "".join(root.itertext())
     assert not list(root.iter("pre")) and "It was evaluated from Python" in text
     assert "Observability" in text and "all times multiplied by 0.135" in text
+
+
+def test_the_page_names_several_routers(material: Material) -> None:
+    several = material.results.description.model_copy(update={"routers": 4, "dealing": "random"})
+    assert facts(replace(material, results=replace(material.results, description=several)))["Routers"] == (
+        "4 routers (random dealing)"
+    )
+    assert "Routers" not in facts(material)
 
 
 def test_the_goodput_table_holds_the_comparison_and_what_it_rests_on(material: Material) -> None:
