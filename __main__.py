@@ -99,7 +99,15 @@ def _mount() -> None:
     from .envs.profile_commands import app as profile_app
     from .envs.traces.commands import app as trace_app
     from .live.commands import app as live_app
-    from .training import commands, name_commands, return_commands, scenario_commands, timeline_commands, tune_commands
+    from .training import (
+        commands,
+        compare_commands,
+        name_commands,
+        return_commands,
+        scenario_commands,
+        timeline_commands,
+        tune_commands,
+    )
 
     name_commands.register(app)
     commands.register(app)
@@ -107,6 +115,7 @@ def _mount() -> None:
     timeline_commands.register(app)
     scenario_commands.register(app)
     return_commands.register(app)
+    compare_commands.register(live_app)  # Of records alone, so it knows nothing of engines.
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
     app.add_typer(bench_app, name="bench")
