@@ -10,7 +10,7 @@ from ..picture import GREY, legend_height, new_figure, set_legend, set_log_ticks
 from ..policy_style import Style
 from ..report.delays import later_than
 from ..table import wrap_label
-from .error_figures import added_words, draw_diagonal, name_axes, shown_overhead
+from .error_figures import added_words, shown_overhead
 from .quantities import QUANTITIES
 from .truth import Truth, pairs_of
 
@@ -23,23 +23,27 @@ MEASURED, SIMULATED = "measured", "simulated"
 
 
 def draw_quantiles(truth: Truth) -> Figure:
-    """P1 to P99, measured against simulated, a line per policy."""
+    """P1 to P99: how far the simulated quantile lies above the measured one, a line per policy."""
     styles = {label: truth.styles[label] for label in truth.labels}
-    figure = new_figure(3.3 + legend_height(styles))
+    figure = new_figure(3.0 + legend_height(styles))
     grid = figure.subplots(1, len(QUANTITIES), squeeze=False)[0]
     for axes, quantity in zip(grid, QUANTITIES, strict=True):
-        ends: list[float] = []
+        axes.axhline(0.0, color=GREY, linewidth=0.9)
+        axes.set(title=quantity.title, xscale="log", xlabel=f"measured quantile, {quantity.unit}")
+        axes.grid(True)
         for label, runs in truth.replays.items():
             times = pairs_of(runs, quantity, shown_overhead(truth, quantity))
             if not len(times[0]):
                 continue
             measured, simulated = (quantity.scale * np.quantile(each, PERCENTILES) for each in times)
-            style = styles[label]
-            axes.plot(simulated, measured, ".", color=style.colour, markersize=3.5, mew=0)
-            axes.plot(simulated[49:50], measured[49:50], style.marker, color=style.colour, markersize=6, mec="white")
-            ends += [float(each[k]) for each in (measured, simulated) for k in (0, -1) if each[k] > 0]
-        draw_diagonal(axes, ends)
-        name_axes(axes, quantity)
+            off, style = 100 * (simulated / measured - 1), styles[label]
+            axes.plot(measured, off, color=style.colour, linestyle=style.line, linewidth=1.2)
+            axes.plot(measured[49:50], off[49:50], style.marker, color=style.colour, markersize=6, mec="white")
+        low, high = axes.get_ylim()
+        reach = max(abs(low), abs(high), 1.0)
+        axes.set_ylim(-reach, reach)
+        set_log_ticks(axes.xaxis, "{:g}".format)
+    grid[0].set_ylabel("simulated ÷ measured − 1, %")
     set_legend(figure, f"Quantiles{added_words(truth)}: {truth.results.title}", styles)
     return figure
 

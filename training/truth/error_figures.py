@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..picture import GREY, PALE, legend_height, new_figure, set_legend, set_log_ticks
-from ..policy_style import BLUE, GREEN, VERMILLION, Style
+from ..policy_style import PALETTE, Style
 from .quantities import QUANTITIES, Quantity
 from .truth import Truth, pairs_of
 
@@ -21,9 +21,9 @@ Floats = npt.NDArray[np.float64]
 BARE, ADDED, REPEAT = "simulated", "simulated, overhead added", "repeat of the measurement"
 
 STYLES = {
-    BARE: Style(VERMILLION, "o", (5, 2), ""),
-    ADDED: Style(BLUE, "D", (), ""),
-    REPEAT: Style(GREEN, "s", (1, 1.5), ""),
+    BARE: Style(PALETTE[1], "o", (5, 2), ""),
+    ADDED: Style(PALETTE[0], "D", (), ""),
+    REPEAT: Style(PALETTE[2], "s", (1, 1.5), ""),
 }
 
 LEAST_ERROR = 1e-4
@@ -75,7 +75,7 @@ def _draw_shares(axes: Axes, rising: Floats, style: Style) -> None:
 def draw_scatter(truth: Truth) -> Figure:
     """Measured against simulated times of every request; the overhead is added where it is known."""
     styles = {label: truth.styles[label] for label in truth.labels}
-    figure = new_figure(3.3 + legend_height(styles))
+    figure = new_figure(3.45 + legend_height(styles))
     grid = figure.subplots(1, len(QUANTITIES), squeeze=False)[0]
     for axes, quantity in zip(grid, QUANTITIES, strict=True):
         ends: list[float] = []

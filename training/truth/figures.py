@@ -51,8 +51,8 @@ FIGURES = (
     TruthFigure(
         "quantiles",
         "Quantiles against quantiles",
-        "A dot is a quantile of the measured times against the same quantile of the simulated ones, from P1 to P99; "
-        "the larger marker is the median.",
+        "From P1 on the left to P99 on the right, how far the simulated quantile lies above the measured one, in per "
+        "cent of it; the marker is the median.",
         draw_quantiles,
     ),
     TruthFigure(

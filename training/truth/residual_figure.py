@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..picture import GREY, new_figure, set_log_ticks, set_title
-from ..policy_style import BLUE, VERMILLION
+from ..policy_style import PALETTE
 from .error_figures import added_words
 from .quantities import TPOT, TTFT
 from .residuals import DRIVERS, Residuals
@@ -16,6 +16,8 @@ from .truth import Truth
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+BLUE, VERMILLION = PALETTE[:2]
 
 KEPT = 0.98
 """Share of the residuals that an axis holds; the others lie beyond it."""

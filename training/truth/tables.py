@@ -137,8 +137,10 @@ def tau_words(truth: Truth) -> str:
     ranking = truth.ranking
     if len(ranking.measured) < 2:
         return "One policy has no rank."
+    if ranking.tau != ranking.tau:
+        return "The policies have the same goodput, so no rank."
     interval = "" if ranking.low is None or ranking.high is None else f" ({ranking.low:+.2f} to {ranking.high:+.2f})"
-    return f"Kendall's tau of the two rankings: {number(ranking.tau, 2)}{interval}; intervals: {ranking.interval}."
+    return f"Kendall's tau of the two rankings: {ranking.tau:+.2f}{interval}; intervals: {ranking.interval}."
 
 
 def noise_table(truth: Truth, noise: Noise) -> Table:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..policy_style import Style, policy_styles
-from ..results import Results, read_results
+from ..results import Results, read_note, read_results
 from .errors import Errors, errors
 from .goodput import Goodputs, goodputs
 from .live_run import read_live_runs
@@ -117,7 +117,7 @@ def compare_with_simulator(folder: Path, *, profile: str | None = None, repeat: 
     """
     results = read_results(folder)
     runs, without = read_live_runs(results)
-    cluster = twin(results.description, profile)
+    cluster = twin(results.description, read_note(folder)["configuration"], profile)
     replays: dict[str, tuple[Replay, ...]] = {}
     for run in runs:
         try:

@@ -17,9 +17,9 @@ from disaggroute.training.runs import parquet_bytes, write_atomically
 MS = 10**9
 """Ps."""
 
-SCENARIO = Scenario.make(workload="chat", topology="2P2D", rate=14, duration_s=40, warmup_s=5)
+SCENARIO = Scenario.make(workload="document", topology="2P2D", rate=8, duration_s=30, warmup_s=5)
 POLICIES = ("round-robin", "least-loaded", "marginal-cost")
-SEEDS = range(2)
+SEEDS = range(2, 4)
 
 Change = Callable[[dict[str, np.ndarray]], None]
 """Alters the columns of a run in place; times in ps, −1 for null."""
@@ -54,7 +54,8 @@ def made_live(folder: Path, way: Way, change: Change | None = None) -> Path:
     """Turns a simulated evaluation into what a live one would have left, had its engines done just the same."""
     for path in (folder / "records").glob("*/*.parquet"):
         table = pq.read_table(path)
-        columns = {name: table[name].fill_null(-1).to_numpy().copy() for name in table.column_names if _number(table, name)}
+        names = [name for name in table.column_names if _number(table, name)]
+        columns = {name: table[name].fill_null(-1).to_numpy().copy() for name in names}
         sent = columns["arrival_ps"].copy()
         columns["prefill_start_ps"] = sent
         columns["arrival_ps"] = sent - round(way.before * MS)
