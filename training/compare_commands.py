@@ -83,22 +83,45 @@ def _show(truth: Truth) -> None:
     tables += [goodput_table(truth), *([ranking_table(truth)] if len(truth.labels) > 1 else []), residual_table(truth)]
     for table in tables:
         console.print()
-        console.print(f"{table.title}")
-        console.print(_rich(table))
+        console.print(table.title)
+        console.print(rich_table(table, console.width))
         console.print(table.note, width=NARROWEST)
     console.print()
     for remark in (f"Overhead: {truth.overhead.text()}", *remarks(truth)):
         console.print(remark, width=NARROWEST)
 
 
-def _rich(table: Table) -> RichTable:
+FIRST_LEFT_OUT = (
+    *("shortened", "left out", "retried", "whole window", "P50", "P90", "P99"),
+    *("without overhead", "requests"),
+)
+"""Columns that a narrow terminal goes without, one after the other; the page has them all."""
+
+
+def rich_table(table: Table, width: int) -> RichTable:
+    """A table for the terminal, without the columns for which it has no room."""
+    kept = list(range(len(table.columns)))
+    if _width(table, kept) > width:
+        kept = [k for k in kept if any(cells[k] != "–" for _, cells in table.rows)] or kept
+    for name in FIRST_LEFT_OUT:
+        if _width(table, kept) > width:
+            kept = [k for k in kept if table.columns[k] != name]
+    return _made(table, kept)
+
+
+def _width(table: Table, kept: list[int]) -> int:
+    first = max((len(label) for label, _ in table.rows), default=0)
+    return first + sum(2 + max(len(table.columns[k]), *(len(cells[k]) for _, cells in table.rows)) for k in kept)
+
+
+def _made(table: Table, kept: list[int]) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 
     shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     shown.add_column("policy", overflow="fold")
-    for name in table.columns:
-        shown.add_column(name, justify="right")
+    for k in kept:
+        shown.add_column(table.columns[k], justify="right", no_wrap=True)
     for label, cells in table.rows:
-        shown.add_row(label, *cells)
+        shown.add_row(label, *(cells[k] for k in kept))
     return shown

@@ -39,12 +39,13 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """Alike, swapped, or swapped where the measurement itself could be noise."""
+        """Alike, swapped, or swapped where the measurement itself is or may be noise."""
         if self.measured * self.simulated > 0 or self.measured == self.simulated == 0:
             return "alike"
         if self.measured == 0 or (self.low is not None and self.high is not None and self.low <= 0 <= self.high):
             return "within the noise"
-        return "tied in the simulator" if self.simulated == 0 else "swapped"
+        order = "tied in the simulator" if self.simulated == 0 else "swapped"
+        return order if self.low is not None else f"{order}, noise unknown"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def goodput_table(truth: Truth) -> Table:
         "requests that were retried (replayed from their last attempt, not compared), shortened (they broke off and "
         "are replayed with the tokens that came) and left out (rejected, or failed before their prefill had ended).",
         columns=(
-            *("seed", "compared", "measured", "simulated", "with overhead", "difference", "whole window"),
+            *("seed", "compared", "measured", "without overhead", "with overhead", "difference", "whole window"),
             *("failed", "retried", "shortened", "left out"),
         ),
         rows=rows,
@@ -218,9 +218,9 @@ def residual_table(truth: Truth) -> Table:
         name="residuals",
         title="Where the error comes from",
         note="Residual: measured − simulated, the overhead taken off where it is known. Requests are binned by each "
-        "driver; explained: the share of the mean absolute residual that the bins' medians take away (a few per cent "
+        "driver: the least and the largest median of a bin. Explained: the share of the mean absolute residual that the bins' medians take away (a few per cent "
         "are chance).",
-        columns=("residual", "least median, ms", "largest median, ms", "explained %"),
+        columns=("residual", "least, ms", "largest, ms", "explained %"),
         rows=tuple(rows),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -12,11 +13,20 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from disaggroute.__main__ import app
 from disaggroute.envs import catalog
+from disaggroute.training.compare_commands import rich_table
 from disaggroute.training.truth.figures import FIGURES
+from disaggroute.training.truth.tables import (
+    error_table,
+    goodput_table,
+    noise_table,
+    ranking_table,
+    residual_table,
+)
 from disaggroute.training.truth.truth import compare_with_simulator
 from disaggroute.training.truth.writing import tables
 
@@ -163,3 +173,16 @@ def test_a_repeat_that_is_no_live_folder_is_refused(live: Make, base: Path, tmp_
     other = base if wrong == "simulated" else tmp_path / "nothing"
     words = {"simulated": "is a simulated evaluation", "missing": "is no results folder"}
     assert words[wrong] in refused(live(), "--repeat", other)
+
+
+def test_on_a_narrow_terminal_no_number_is_cut(compared: Compared) -> None:
+    truth = compare_with_simulator(compared.folder, repeat=compared.again)
+    assert truth.noise is not None
+    every = (error_table(truth), goodput_table(truth), ranking_table(truth), noise_table(truth, truth.noise))
+    for table in (*every, residual_table(truth)):
+        for width in (80, 200):
+            console = Console(width=width, file=io.StringIO(), color_system=None)
+            console.print(rich_table(table, width))
+            text = console.file.getvalue()  # type: ignore[attr-defined]
+            assert len(text.splitlines()) == 2 + len(table.rows) and "…\n" not in text
+            assert width == 80 or all(name in text for name in table.columns)

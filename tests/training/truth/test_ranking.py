@@ -28,7 +28,7 @@ def test_kendalls_tau_of_known_rankings() -> None:
     ("measured", "low", "high", "simulated", "verdict"),
     [
         (0.02, 0.01, 0.03, 0.01, "alike"),
-        (0.02, None, None, -0.01, "swapped"),
+        (0.02, None, None, -0.01, "swapped, noise unknown"),
         (0.02, 0.01, 0.03, -0.01, "swapped"),
         (0.02, -0.01, 0.05, -0.01, "within the noise"),
         (0.02, 0.01, 0.03, 0.0, "tied in the simulator"),
