@@ -133,9 +133,9 @@ def _offsets(run: Replay, role: str, start: str | None, end: str) -> tuple[Ints,
     for records, arrived in ((measured, run.live.sent), (simulated, simulated["arrival"])):
         begin = arrived if start is None else records[start]
         known &= (begin >= 0) & (records[end] >= 0)
-        alone &= _alone(records, role, begin, records[end], records[leaves])
+        alone &= alone_on(records, role, begin, records[end], records[leaves])
         if role == "decode" and start is not None:  # Nor was the egress of its prefill instance in use.
-            alone &= _alone(records, "prefill", begin, records[end], records["first_token"])
+            alone &= alone_on(records, "prefill", begin, records[end], records["first_token"])
         spans.append(records[end] - (records["arrival"] if start is None else begin))
     offset: Ints = spans[0] - spans[1]
     gaps = np.maximum(run.live.stored.trace.output.astype(np.int64) - 1, 1)
@@ -146,7 +146,7 @@ def _offsets(run: Replay, role: str, start: str | None, end: str) -> tuple[Ints,
     return offset[known & alone], offset[near if role == "decode" else np.zeros_like(near)]
 
 
-def _alone(records: npt.NDArray[Any], role: str, begin: Ints, end: Ints, leaves: Ints) -> Bools:
+def alone_on(records: npt.NDArray[Any], role: str, begin: Ints, end: Ints, leaves: Ints) -> Bools:
     """Whether nobody else was on a request's instance while it went from `begin` to `end`.
 
     Others are there from their `begin` until they leave; those of which either is not known are taken as gone at

@@ -218,8 +218,8 @@ def residual_table(truth: Truth) -> Table:
         name="residuals",
         title="Where the error comes from",
         note="Residual: measured − simulated, the overhead taken off where it is known. Requests are binned by each "
-        "driver: the least and the largest median of a bin. Explained: the share of the mean absolute residual that the bins' medians take away (a few per cent "
-        "are chance).",
+        "driver: the least and the largest median of a bin. Explained: the share of the mean absolute residual that "
+        "the bins' medians take away (a few per cent are chance).",
         columns=("residual", "least, ms", "largest, ms", "explained %"),
         rows=tuple(rows),
     )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from disaggroute.envs.records import RECORD
+from disaggroute.envs.scenario import Scenario
 from disaggroute.training.truth.goodput import goodputs
-from disaggroute.training.truth.overhead import FEWEST_BUSY, FEWEST_IDLE, Overhead, Part
+from disaggroute.training.truth.overhead import FEWEST_BUSY, FEWEST_IDLE, Overhead, Part, alone_on
 from disaggroute.training.truth.truth import compare_with_simulator
 
 from .conftest import Make
-from .live_folder import MS, Way
+from .live_folder import MS, Way, made_live, simulated
 
 
 def test_what_the_way_adds_is_found_in_both_parts_and_explains_the_whole_error(live: Make) -> None:
@@ -53,3 +59,53 @@ def test_an_overhead_that_rests_on_too_few_requests_is_not_known_and_not_added()
     overhead = Overhead((Part("a", FEWEST_IDLE - 1, True, MS, MS, MS), Part("b", 500, True, MS, MS, MS)))
     assert not overhead.known and overhead.total == 0
     assert overhead.text().startswith("Not known: 10 requests with an instance to themselves or 100 others")
+
+
+stays = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 6), st.integers(0, 6)), max_size=12)
+
+
+@given(stays)
+def test_a_request_is_alone_when_no_other_stays_on_its_instance_meanwhile(some: list[tuple[int, ...]]) -> None:
+    records = np.zeros(len(some), RECORD)
+    records["decode"] = [instance for instance, *_ in some]
+    begin = np.array([start for _, start, *_ in some], np.int64)
+    end = begin + np.array([length for *_, length, _ in some], np.int64)
+    leaves = end + np.array([more for *_, more in some], np.int64)
+    expected = [
+        not any(
+            j != k and some[j][0] == some[k][0] and begin[j] < end[k] and leaves[j] > begin[k]
+            for j in range(len(some))
+        )
+        for k in range(len(some))
+    ]
+    assert alone_on(records, "decode", begin, end, leaves).tolist() == expected
+
+
+def test_mixed_instances_have_one_part_of_the_way(tmp_path: Path) -> None:
+    def mixed(columns: dict[str, np.ndarray]) -> None:
+        columns["prefill_end_ps"][:] = -1  # Nobody can see it there.
+
+    scenario = Scenario.make(workload="document", topology="2M", rate=3, duration_s=40, warmup_s=2)
+    folder = simulated(tmp_path / "mixed", scenario, ("round-robin",), range(2, 3))
+    truth = compare_with_simulator(made_live(folder, Way(1.0, 0.0, 2.0), mixed))
+    (part,) = truth.overhead.parts
+    assert part.name == "to the first token" and part.value == 3 * MS and truth.overhead.known
+    for line in truth.shown():
+        assert line.errors.absolute == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+
+
+def test_on_decode_instances_that_are_never_empty_the_mean_over_all_is_taken(tmp_path: Path) -> None:
+    scenario = Scenario.make(workload="chat", topology="2P2D", rate=14, duration_s=20, warmup_s=5)
+    folder = simulated(tmp_path / "busy", scenario, ("round-robin",), range(1))
+
+    def steps(columns: dict[str, np.ndarray]) -> None:
+        # One request in five joins a step of 15 ms later, and some are held up by something else for a second.
+        place = np.arange(len(columns["arrival_ps"]))
+        more = np.where(place % 5 == 0, 15 * MS, 0) + np.where(place % 50 == 1, 1000 * MS, 0)
+        columns["first_token_ps"] += more
+        columns["last_token_ps"] += more
+
+    prefill, decode = compare_with_simulator(made_live(folder, Way(), steps)).overhead.parts
+    assert prefill.alone and prefill.value == 0
+    assert not decode.alone and decode.requests > FEWEST_BUSY
+    assert decode.value == pytest.approx(3 * MS, rel=0.15)
