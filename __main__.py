@@ -102,6 +102,7 @@ def _mount() -> None:
     from .live.commands import app as live_app
     from .training import (
         commands,
+        compare_commands,
         name_commands,
         return_commands,
         router_commands,
@@ -117,6 +118,7 @@ def _mount() -> None:
     scenario_commands.register(app)
     router_commands.register(app)
     return_commands.register(app)
+    compare_commands.register(live_app)  # Of records alone, so it knows nothing of engines.
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
     app.add_typer(bench_app, name="bench")

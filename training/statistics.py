@@ -148,18 +148,37 @@ def share_in_blocks(
     _check(total, confidence)
     m = len(total)
     mean = float(hits.sum() / total.sum())
-    blocks = -(-m // block)
     if m // block < FEWEST:
         return Estimate(mean, None, None, (mean,))
-    rng = np.random.default_rng(seed)
-    met_in, all_in = _block_sums(hits, block), _block_sums(total, block)
-    shares = np.empty(RESAMPLES)
-    rows = max(1, MOST_DRAWN // blocks)  # Together they would not fit into memory where a trace is long.
-    for first in range(0, RESAMPLES, rows):
-        starts = rng.integers(0, m, (len(shares[first : first + rows]), blocks))
-        shares[first : first + rows] = met_in[starts].sum(axis=1) / all_in[starts].sum(axis=1)
+    shares = resampled_in_blocks(hits[None], total, block=block, seed=seed)[0]
     low, high = np.quantile(shares, (0.5 - confidence / 2, 0.5 + confidence / 2))
     return Estimate(mean, float(low), float(high), (mean,))
+
+
+def resampled_in_blocks(met: Floats, requests: Floats, *, block: int, seed: int = 0) -> Floats:
+    """Goodputs of circular block resamples of contiguous segments, the same blocks for all.
+
+    Args:
+        met: (K, M) requests of each segment that met their targets, of K policies.
+        requests: (M,) arrivals of each segment.
+        block: segments in a block, ≥ 1.
+        seed: of the resampling.
+
+    Returns:
+        (K, RESAMPLES) goodputs.
+    """
+    count, m = met.shape
+    blocks = -(-m // block)
+    rng = np.random.default_rng(seed)
+    met_in, all_in = [_block_sums(row, block) for row in met], _block_sums(requests, block)
+    shares = np.empty((count, RESAMPLES))
+    rows = max(1, MOST_DRAWN // blocks)  # Together they would not fit into memory where a trace is long.
+    for first in range(0, RESAMPLES, rows):
+        starts = rng.integers(0, m, (min(rows, RESAMPLES - first), blocks))
+        drawn = all_in[starts].sum(axis=1)
+        for k, each in enumerate(met_in):
+            shares[k, first : first + rows] = each[starts].sum(axis=1) / drawn
+    return shares
 
 
 @lru_cache(maxsize=256)

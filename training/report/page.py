@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ..description import seeds_in_words
+from ..policy_style import Style
+from ..results import Results
 from ..table import number, what_counts
 from .burst import MOST_POLICIES
 from .delays import target_words
-from .figures import FIGURES, FigureKind
+from .figures import FIGURES
 from .material import Material
 from .tables import (
     Table,
@@ -27,13 +31,25 @@ from .tables import (
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
+class Captioned(Protocol):
+    """A figure as the page needs it: a title, and one sentence that says how to read it."""
+
+    @property
+    def title(self) -> str:
+        """On the page."""
+
+    @property
+    def reading(self) -> str:
+        """How to read it."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of the page: a figure, if there is one, and the tables that belong to it."""
 
     name: str
     title: str
-    kind: FigureKind | None
+    kind: Captioned | None
     image: str
     tables: tuple[Table, ...]
 
@@ -45,6 +61,39 @@ def page(material: Material, images: dict[str, bytes]) -> str:
         material: the results.
         images: PNG of each figure, by name.
     """
+    results = material.results
+    return render(
+        results,
+        title=f"{results.description.workload} on {results.description.where}",
+        facts=facts(material),
+        command=results.command,
+        sections=sections(material, images),
+        styles=material.styles,
+        remarks=page_remarks(material),
+    )
+
+
+def render(
+    results: Results,
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    command: str,
+    sections: Sequence[Section],
+    styles: Mapping[str, Style],
+    remarks: Sequence[str],
+) -> str:
+    """A page about results as HTML.
+
+    Args:
+        results: the runs, for their policies and versions.
+        title: above all.
+        facts: what was run, as names and values.
+        command: the command line that makes it again; empty where there is none.
+        sections: the parts.
+        styles: how each policy looks.
+        remarks: what a reader must know.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -55,15 +104,14 @@ def page(material: Material, images: dict[str, bytes]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    results = material.results
     return environment.get_template(TEMPLATE.name).render(
-        title=f"{results.description.workload} on {results.description.where}",
-        facts=facts(material),
-        command=results.command,
-        sections=sections(material, images),
-        colours={label: style.colour for label, style in material.styles.items()},
+        title=title,
+        facts=facts,
+        command=command,
+        sections=sections,
+        colours={label: style.colour for label, style in styles.items()},
         policies={label: (json.dumps(card["params"]), card["hash"]) for label, card in results.policies.items()},
-        remarks=page_remarks(material),
+        remarks=remarks,
         versions=results.versions,
     )
 
@@ -105,12 +153,17 @@ def sections(material: Material, images: dict[str, bytes]) -> list[Section]:
             name=kind.name,
             title=kind.title,
             kind=kind,
-            image=base64.b64encode(images[kind.name]).decode() if kind.name in images else "",
+            image=encoded(images, kind.name),
             tables=tables.get(kind.name, ()),
         )
         for kind in FIGURES
         if kind.name in images or kind.name in tables
     ]
+
+
+def encoded(images: Mapping[str, bytes], name: str) -> str:
+    """A PNG as text; empty without it."""
+    return base64.b64encode(images[name]).decode() if name in images else ""
 
 
 def page_remarks(material: Material) -> list[str]:

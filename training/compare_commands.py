@@ -1,0 +1,127 @@
+"""`disaggroute live compare`: a live evaluation against the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from .report.tables import Table
+    from .truth.truth import Truth
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this module to an app."""
+    app.command()(compare)
+
+
+def compare(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Results folder of an evaluation on a live cluster.", show_default=False),
+    ],
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Profile of the engines, as calibrated: a name or a YAML file. Default: the router's own."),
+    ] = None,
+    repeat: Annotated[
+        Path | None,
+        typer.Option(help="Results folder of a second evaluation of the same policies and seeds: shows the noise."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables, figures and page. Default: RUN/truth.")] = None,
+) -> None:
+    """Replay a live evaluation in the simulator and show how far the two lie apart.
+
+    Every run is simulated with its recorded routing, instants and lengths. Tables and figures show the errors of TTFT,
+    TPOT, E2E and goodput, whether the policies rank the same, what the errors depend on, and, with --repeat, how far
+    two measurements of the same lie apart.
+
+    What the client's way adds (proxy, HTTP) is measured on requests that had an instance to themselves; everything is
+    told with it and without.
+
+    \b
+    disaggroute live compare results/study
+    disaggroute live compare results/study --profile calibrated.yaml --repeat results/study-again
+    """  # noqa: D301
+    from .truth.truth import compare_with_simulator
+    from .truth.writing import write_truth
+
+    truth = compare_with_simulator(run, profile=profile, repeat=repeat)
+    folder = out if out is not None else run / "truth"
+    written: list[Path] = []
+    try:
+        _show(truth)
+    finally:  # Whether or not somebody reads to the end, as in `disaggroute live compare run | head`.
+        written = write_truth(truth, folder, command(run, profile, repeat, out))
+    for path in written:
+        typer.echo(path)
+
+
+def command(run: Path, profile: str | None, repeat: Path | None, out: Path | None) -> str:
+    """The command line that makes a comparison again."""
+    import shlex
+
+    words = ["disaggroute", "live", "compare", str(run)]
+    for option, value in (("--profile", profile), ("--repeat", repeat), ("--out", out)):
+        words += [] if value is None else [option, str(value)]
+    return shlex.join(words)
+
+
+def _show(truth: Truth) -> None:
+    from .table import NARROWEST, table_console
+    from .truth.page import remarks
+    from .truth.tables import error_table, goodput_table, noise_table, ranking_table, residual_table
+
+    console = table_console()
+    console.print(truth.results.title, soft_wrap=True)
+    console.print(f"profile {truth.profile}", soft_wrap=True)
+    tables = [error_table(truth), *([noise_table(truth, truth.noise)] if truth.noise else [])]
+    tables += [goodput_table(truth), *([ranking_table(truth)] if len(truth.labels) > 1 else []), residual_table(truth)]
+    for table in tables:
+        console.print()
+        console.print(table.title)
+        console.print(rich_table(table, console.width))
+        console.print(table.note, width=NARROWEST)
+    console.print()
+    for remark in (f"Overhead: {truth.overhead.text()}", *remarks(truth)):
+        console.print(remark, width=NARROWEST)
+
+
+FIRST_LEFT_OUT = (
+    *("shortened", "left out", "retried", "whole window", "P50", "P90", "P99"),
+    *("without overhead", "requests"),
+)
+"""Columns that a narrow terminal goes without, one after the other; the page has them all."""
+
+
+def rich_table(table: Table, width: int) -> RichTable:
+    """A table for the terminal, without the columns for which it has no room."""
+    kept = list(range(len(table.columns)))
+    if _width(table, kept) > width:
+        kept = [k for k in kept if any(cells[k] != "–" for _, cells in table.rows)] or kept
+    for name in FIRST_LEFT_OUT:
+        if _width(table, kept) > width:
+            kept = [k for k in kept if table.columns[k] != name]
+    return _made(table, kept)
+
+
+def _width(table: Table, kept: list[int]) -> int:
+    first = max((len(label) for label, _ in table.rows), default=0)
+    return first + sum(2 + max(len(table.columns[k]), *(len(cells[k]) for _, cells in table.rows)) for k in kept)
+
+
+def _made(table: Table, kept: list[int]) -> RichTable:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+
+    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    shown.add_column("policy", overflow="fold")
+    for k in kept:
+        shown.add_column(table.columns[k], justify="right", no_wrap=True)
+    for label, cells in table.rows:
+        shown.add_row(label, *(cells[k] for k in kept))
+    return shown
