@@ -119,11 +119,22 @@ class LiveBackend:
         cluster = self.cluster
         about = {name: getattr(cluster, name) for name in ("name", "model", "lease_s", "time_scale", "first_token")}
         engines = [
-            [role, cluster.engine_name(role, k), entry.profile, entry.overrides.model_dump(exclude_none=True)]
-            for role, k, entry in cluster.engines()
+            [
+                role,
+                cluster.engine_name(role, k),
+                entry.profile,
+                entry.overrides.model_dump(exclude_none=True, exclude={"kv_tokens"}) | sizes,
+            ]
+            for (role, k, entry), sizes in zip(cluster.engines(), self._sizes(), strict=True)
         ]
         driven = self.drive_options.model_dump(exclude={"idle_s", "on_engine_loss"})
         return {"backend": self.name, "live_cluster": about | {"engines": engines}, "driven": driven}
+
+    def _sizes(self) -> Iterator[dict[str, int]]:
+        """What each engine says of its KV cache."""
+        twin = self.setting.cluster
+        for spec in (*twin.prefill, *twin.decode, *twin.mixed):
+            yield {"block_size": spec.block_size, "num_blocks": spec.num_blocks}
 
     def begin(self, say: Say) -> None:
         """Compiles what routers need and checks the gates.

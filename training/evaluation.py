@@ -25,7 +25,7 @@ from .description import command, describe
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
 from .record_table import record_table
-from .results import Asked, write_asked
+from .results import Asked, read_asked, write_asked
 from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
 from .seeds import check_claim, refuse_held_out
 from .source_hash import source_hash
@@ -132,6 +132,8 @@ def evaluate(
     folder.runs()  # One that is unreadable should not be found when all else is done.
     again = command(scenario, labels, seeds, records=records, claim=claim, backend=backend)
     cards = {label: policy_card(label) for label in labels}
+    if backend.serial:
+        check_same_policies(folder, cards)
     asked = Asked(command=again, policies=cards, seeds=tuple(seeds))
     write_asked(folder, asked)
     done: dict[tuple[str, int], Run] = {}
@@ -177,6 +179,26 @@ def _check_window(setting: Setting) -> None:
     if whole is not None and setting.duration_s > whole + 1e-6:
         raise ValueError(
             f"duration is {setting.duration_s:g} s, but {setting.traffic.name} ends {whole:.6g} s after the warm-up"
+        )
+
+
+def check_same_policies(folder: ResultsFolder, cards: dict[str, dict[str, object]]) -> None:
+    """Refuses another set of policies than the folder was measured with: they were driven in turn, to share all drift.
+
+    Args:
+        folder: of an evaluation on a live cluster.
+        cards: name, parameters and hash of each policy asked for, by label.
+
+    Raises:
+        ValueError: the folder holds runs of another set.
+    """
+    before = read_asked(folder.path)
+    if before is None or not folder.runs():
+        return
+    if {card["hash"] for card in before.policies.values()} != {card["hash"] for card in cards.values()}:
+        raise ValueError(
+            f"policies is {', '.join(cards)}, but {folder.path} was measured with {', '.join(before.policies)}, "
+            "in turn; name the same ones, or another folder by --out"
         )
 
 

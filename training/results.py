@@ -84,6 +84,24 @@ def write_asked(folder: ResultsFolder, asked: Asked) -> None:
     write_atomically(folder.path / ASKED, (json.dumps(asked.model_dump(), indent=1) + "\n").encode())
 
 
+def read_asked(path: Path) -> Asked | None:
+    """What the last evaluation of a folder asked for; None where nobody has.
+
+    Raises:
+        ValueError: it is unreadable, or of another schema.
+        OSError: it cannot be read.
+    """
+    if not (path / ASKED).exists():
+        return None
+    try:
+        asked = Asked.model_validate(_json(path, ASKED))
+        if asked.schema_version != RESULTS_SCHEMA:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{path} holds no readable description of its runs; evaluate again") from None
+    return asked
+
+
 def read_note(path: Path) -> dict[str, Any]:
     """What all runs of a results folder have in common.
 

@@ -45,8 +45,8 @@ def command(cluster: Path, *words: str) -> list[str]:
     return ["evaluate", "chat", *usual, *words]
 
 
-def start(cluster: Path, out: Path) -> subprocess.Popen[str]:
-    window = ["--rate", "5", "--duration", "25", "--warmup", "2", "--seeds", "1", "--policies", "least-loaded"]
+def start(cluster: Path, out: Path, policies: str = "least-loaded") -> subprocess.Popen[str]:
+    window = ["--rate", "5", "--duration", "25", "--warmup", "2", "--seeds", "1", "--policies", policies]
     words = command(cluster, *window, "--out", str(out))
     program = [sys.executable, "-m", "disaggroute"]
     return subprocess.Popen(
@@ -103,6 +103,11 @@ def test_a_live_evaluation_goes_on_wherever_it_was_killed_and_counts_each_reques
     assert table["request"].to_pylist() == list(range(table.num_rows)) and table.num_rows > 60
     assert set(table["status"].to_pylist()) == {"finished"}
     assert lines(attempt(4) / "client.jsonl") == table.num_rows + 2
+
+    other = start(cluster, out, "round-robin")
+    _, err = other.communicate()
+    assert other.returncode == 2
+    assert f"policies is round-robin, but {out} was measured with least-loaded, in turn; name the same ones" in err
 
 
 @pytest.mark.parametrize(

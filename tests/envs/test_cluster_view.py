@@ -17,7 +17,7 @@ from disaggroute.policies import make
 from ..differential.cases import Case, random_case
 from ..differential.scenarios import engine, requests
 
-CASES = 80
+CASES = 160
 
 Moment = tuple[ClusterView, Any, list[int]]
 """What was seen at a decision, the admission, and the requests that were sent before."""

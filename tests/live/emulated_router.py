@@ -24,7 +24,7 @@ from disaggroute.live.service import Service, ServiceOptions
 
 PROFILE, MODEL, KEY = "a40-qwen2.5-3b", "emulated", "master"
 
-WATCH = {"poll_interval_s": 0.05, "silent_s": 1.0, "stalled_s": 60.0, "return_polls": 2}
+WATCH = {"poll_interval_s": 0.05, "silent_s": 5.0, "stalled_s": 60.0, "return_polls": 2}
 
 
 @dataclass

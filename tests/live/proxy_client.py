@@ -24,7 +24,7 @@ USAGE = event({"choices": [], "usage": {"prompt_tokens": 5, "total_tokens": 7, "
 ERROR = event({"error": {"message": "KV load failed", "type": "InternalServerError", "code": 500}})
 DONE = event("[DONE]")
 
-QUICK = {"poll_interval_s": 0.01, "silent_s": 0.5, "stalled_s": 30.0, "return_polls": 1}
+QUICK = {"poll_interval_s": 0.01, "silent_s": 2.0, "stalled_s": 30.0, "return_polls": 1}
 
 USUAL = {"policy": "round-robin", "watch": QUICK, "drain_s": 5.0, "decision_budget_s": 10.0}
 
