@@ -22,6 +22,7 @@ from ..envs.records import FAILED, REJECTED
 from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
 from ..envs.traffic import FittedTraffic
+from ..envs.yaml_file import read_mapping
 from .cluster_file import LiveCluster
 from .drive.assembly import assemble
 from .drive.attempt import Attempt, Kept, lateness, run_of
@@ -219,7 +220,8 @@ def live_backend(
     cluster: str,
     gates: bool = True,
     reset: bool = True,
-    on_engine_loss: str = "go-on",
+    on_engine_loss: str | None = None,
+    live_options: Path | None = None,
 ) -> LiveBackend:
     """The live backend of the command line.
 
@@ -228,15 +230,20 @@ def live_backend(
         cluster: name or YAML file of a live cluster.
         gates: whether they are checked first.
         reset: whether an engine whose prefix cache cannot be reset is an error.
-        on_engine_loss: go-on or stop.
+        on_engine_loss: go-on or stop; None: as the file has it.
+        live_options: YAML file of `DriveOptions`; what is given here goes first.
 
     Raises:
         ValueError: as `LiveBackend.meet`, or a value that is not allowed.
         Unreachable: an engine does not answer.
     """
-    options = catalog.validate(DriveOptions, {"reset": reset, "on_engine_loss": on_engine_loss}, "live")
+    given = read_mapping(live_options, str(live_options)) if live_options else {}
+    given |= {} if reset else {"reset": False}
+    given |= {} if on_engine_loss is None else {"on_engine_loss": on_engine_loss}
+    options = catalog.validate(DriveOptions, given, str(live_options or "live"))
     words = ["--backend", "live", *(() if gates else ("--no-gates",)), *(() if reset else ("--no-reset",))]
-    words += [] if on_engine_loss == "go-on" else ["--on-engine-loss", on_engine_loss]
+    words += [] if on_engine_loss is None else ["--on-engine-loss", on_engine_loss]
+    words += [] if live_options is None else ["--live-options", str(live_options)]
     served = running(cluster)
     return LiveBackend.meet(scenario, served, options, gates=_gates if gates else None, words=tuple(words))
 

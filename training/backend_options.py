@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,9 @@ Reset = Annotated[
 ]
 OnEngineLoss = Annotated[
     str | None, typer.Option(help="Live: go-on or stop, when the router ejects an engine. Default: go-on.")
+]
+LiveOptions = Annotated[
+    Path | None, typer.Option(help="Live: YAML file of further options (docs/live-evaluation.md).", show_default=False)
 ]
 LiveWarmup = Annotated[
     float | None,
@@ -77,7 +81,12 @@ def scenario_values(backend: str, values: dict[str, Any], workers: int | None) -
 
 
 def backend_of(
-    name: str, scenario: Scenario, gates: bool | None, reset: bool | None, on_engine_loss: str | None
+    name: str,
+    scenario: Scenario,
+    gates: bool | None,
+    reset: bool | None,
+    on_engine_loss: str | None,
+    live_options: Path | None,
 ) -> Backend:
     """The backend of these options.
 
@@ -88,13 +97,13 @@ def backend_of(
     from ..envs import backend as backends
     from .evaluation import simulator
 
-    given = {"gates": gates, "reset": reset, "on_engine_loss": on_engine_loss}
+    given = {"gates": gates, "reset": reset, "on_engine_loss": on_engine_loss, "live_options": live_options}
     said = {key: value for key, value in given.items() if value is not None}
     if name == SIMULATOR:
         if said:
             key, value = next(iter(said.items()))
             words = key.replace("_", "-")
-            option = f"--{words} {value}" if isinstance(value, str) else f"--{'' if value else 'no-'}{words}"
+            option = f"--{words} {value}" if not isinstance(value, bool) else f"--{'' if value else 'no-'}{words}"
             raise ValueError(f"{option} is for a live cluster; give --backend live too, or leave it out")
         return simulator(scenario)
     return backends.make(name, scenario, cluster=scenario.cluster, **said)

@@ -12,6 +12,7 @@ from .backend_options import (
     SIMULATOR,
     BackendName,
     Gates,
+    LiveOptions,
     LiveWarmup,
     OnEngineLoss,
     Reset,
@@ -99,6 +100,7 @@ def evaluate(
     gates: Gates = None,
     reset: Reset = None,
     on_engine_loss: OnEngineLoss = None,
+    live_options: LiveOptions = None,
 ) -> None:
     """Run policies on the same traces and compare their goodput.
 
@@ -140,7 +142,7 @@ def evaluate(
         "constants_scale": constants_scale,
     }
     runner = backend_of(
-        backend, scenario_of(**scenario_values(backend, values, workers)), gates, reset, on_engine_loss
+        backend, scenario_of(**scenario_values(backend, values, workers)), gates, reset, on_engine_loss, live_options
     )
     setting, usual = runner.setting, LIVE_SEEDS if runner.serial else 5
     kept = records if records is not None else "all" if runner.serial else "first"
@@ -217,6 +219,7 @@ def saturate(
     gates: Gates = None,
     reset: Reset = None,
     on_engine_loss: OnEngineLoss = None,
+    live_options: LiveOptions = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Live: folder of the runs. Default: results/saturation-WORKLOAD-CLUSTER-live-KEY."),
@@ -253,7 +256,7 @@ def saturate(
         "tight_share": tight_share,
     }
     scenario = scenario_of(**scenario_values(backend, values, workers))
-    runner = backend_of(backend, scenario, gates, reset, on_engine_loss)
+    runner = backend_of(backend, scenario, gates, reset, on_engine_loss, live_options)
     count = seeds if seeds is not None else seed_count(runner.setting, 1 if runner.serial else 5)
     chosen = seeds_from(first_seed, count)
     if runner.serial:

@@ -8,14 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
+from ...envs import catalog
 from ...envs.backend import Say
 from ...envs.cluster_config import STRICT
 from ..cluster_file import LiveCluster
 from ..http_client import Unreachable
 from ..record_log import RecordLog
 from ..server import quick_collections
+from ..service import ServiceOptions
 from .attempt import ENDED, Attempt
 from .load import Load
 from .plan import Plan
@@ -46,6 +48,15 @@ class DriveOptions(BaseModel):
     timeout_s: float = Field(600.0, gt=0, le=86_400)
     drain_s: float = Field(300.0, gt=0, le=86_400)
     router: dict[str, Any] = {}
+
+    @field_validator("router")
+    @classmethod
+    def _of_a_router(cls, options: dict[str, Any]) -> dict[str, Any]:
+        of_the_run = sorted({"policy", "seed", "predictor"} & options.keys())
+        if of_the_run:
+            raise ValueError(f"{of_the_run[0]} is given; the run says it, leave it out")
+        catalog.validate(ServiceOptions, options, "router")
+        return options
 
 
 class EngineLost(RuntimeError):

@@ -122,6 +122,7 @@ def test_a_live_evaluation_goes_on_wherever_it_was_killed_and_counts_each_reques
         (["--rate", "5", "--on-engine-loss", "cry"], "on_engine_loss is 'cry'"),
         (["--rate", "5", "--policies", "rond-robin"], "unknown policy 'rond-robin'; nearest: "),
         (["--rate", "5", "--first-seed", "30000"], "seed 30000 is held out for claims"),
+        (["--rate", "5", "--live-options", "none.yaml"], "none.yaml"),
         (["--rate", "5", "--records", "some"], "records is 'some'; allowed are first, all, none"),
     ],
 )
@@ -140,6 +141,7 @@ def test_what_a_live_evaluation_cannot_do_is_one_sentence(
         (["--no-gates"], "--no-gates is for a live cluster; give --backend live too, or leave it out"),
         (["--no-reset"], "--no-reset is for a live cluster"),
         (["--on-engine-loss", "stop"], "--on-engine-loss stop is for a live cluster"),
+        (["--live-options", "o.yaml"], "--live-options o.yaml is for a live cluster"),
     ],
 )
 def test_options_that_do_not_fit_each_other_are_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
