@@ -77,7 +77,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
                     _start(folder, state, engine)
                 else:
                     tell(engine.name, "running")
-            _wait(folder, state, started, tell, limit_s)
+            _wait(folder, state, tell, limit_s)
         except BaseException:
             _end(folder, state, started)
             for engine in started:
@@ -95,7 +95,7 @@ def down(name: str) -> int:
         name: of the cluster.
 
     Returns:
-        How many engines ran.
+        How many engines had processes.
 
     Raises:
         RuntimeError: processes do not end, or another `live up` or `live down` runs.
@@ -108,7 +108,7 @@ def down(name: str) -> int:
         state = folder.read()
         if state is None:
             return 0
-        running = sum(folder.first_process(engine) is not None for engine in state.engines)
+        running = sum(bool(folder.processes(state, [engine])) for engine in state.engines)
         _end(folder, state, state.engines)
         folder.forget()
     return running
@@ -155,7 +155,7 @@ def _start(folder: StateFolder, state: State, engine: EngineState) -> None:
         time.sleep(0.002)
 
 
-def _wait(folder: StateFolder, state: State, started: list[EngineState], tell: Tell, limit_s: float) -> None:
+def _wait(folder: StateFolder, state: State, tell: Tell, limit_s: float) -> None:
     """Waits until all answer.
 
     Raises:
@@ -166,12 +166,12 @@ def _wait(folder: StateFolder, state: State, started: list[EngineState], tell: T
     while waiting:
         for engine in list(waiting):
             log = folder.log(engine)
+            if folder.first_process(engine) is None:  # Whoever answers at its port by now.
+                said = _reason(folder, engine)
+                raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
             if is_healthy(engine.port):
                 waiting.remove(engine)
                 tell(engine.name, "ready")
-            elif folder.first_process(engine) is None:
-                said = _reason(folder, engine)
-                raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
             elif time.monotonic() > limit:
                 said = _reason(folder, engine)
                 raise RuntimeError(f"{engine.name} does not answer after {limit_s:g} s ({said}); its log is {log}")

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...envs.atomic_file import write_atomically
 from ..cluster_file import LiveCluster, Role
 from ..launch_file import LaunchFile
-from .processes import MARK, Process, every, look, marks, parse
+from .processes import MARK, TITLES, Process, every, marks, parse
 
 VARIABLE = "DISAGGROUTE_STATE"
 """Environment variable with the folder in which the clusters' folders lie."""
@@ -207,7 +207,7 @@ class StateFolder:
             written = parse(self.pid_file(engine).read_text())
         except OSError:
             return None
-        return look(written.pid) if written is not None and written.runs() else None
+        return written if written is not None and written.runs() else None
 
     def processes(self, state: State, of: list[EngineState] | None = None) -> list[Process]:
         """All processes that run of a launch, or of some of its engines."""
@@ -218,5 +218,5 @@ class StateFolder:
 
 
 def mark(state: State, engine: EngineState) -> dict[str, str]:
-    """The variable that all processes of an engine carry."""
-    return {MARK: f"{state.launch}/{engine.stem}"}
+    """The variables by which all processes of an engine are found."""
+    return {MARK: f"{state.launch}/{engine.stem}", TITLES: "1"}

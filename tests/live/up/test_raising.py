@@ -17,7 +17,7 @@ import pytest
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.engines.signs_of_life import is_healthy
 from disaggroute.live.running import running
-from disaggroute.live.up import processes, raising
+from disaggroute.live.up import commands, processes, raising
 from disaggroute.live.up.raising import down, up
 from disaggroute.live.up.standing import standing
 from disaggroute.live.up.state import State, StateFolder
@@ -110,6 +110,26 @@ def test_what_is_left_of_a_dead_engine_is_ended_before_it_is_started_again(
     assert len(before) == len(after) == 4 and len(before & after) == 2
 
 
+def test_an_engine_of_which_something_is_left_counts_as_ended_by_down(tmp_path: Path, folder: StateFolder) -> None:
+    up(pretended(tmp_path, launch={"environment": {"DOES": "child"}}), "c.yaml", quiet)
+    launch, first = launch_of(NAME), pids(folder)[0]
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: pids(folder)[0] is None, "its end")
+    assert down(NAME) == 2 and not of_launch(launch)
+
+
+def test_a_cluster_goes_down_by_its_name_beside_a_state_that_cannot_be_read(
+    tmp_path: Path, folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    up(pretended(tmp_path), "c.yaml", quiet)
+    broken = folder.path.with_name("another")
+    broken.mkdir()
+    (broken / "state.json").write_text("{")
+    commands.down(NAME)
+    assert capsys.readouterr().out == "pretended is down; 2 engines ended\n"
+
+
 def test_an_engine_that_ignores_the_request_to_end_is_killed(
     tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +160,24 @@ def test_if_one_engine_cannot_start_all_are_taken_down_and_its_log_says_why(
         up(file, "c.yaml", tell, limit)
     assert not of_launch(seen[0])
     assert folder.read() is None and (folder.path / "decode-0.log").exists()
+
+
+def test_an_engine_that_has_ended_is_not_ready_whoever_answers_at_its_port(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def answers(port: int) -> bool:
+        """Somebody else does, once the engine has ended."""
+        engine = next(engine for engine in state_of(folder).engines if engine.port == port)
+        if engine.role == "decode":
+            until(lambda: folder.first_process(engine) is None, "its end")
+        asked.append(port)
+        return asked.count(port) > 1
+
+    monkeypatch.setattr(raising, "is_healthy", answers)
+    with pytest.raises(RuntimeError, match="decode/0 ended before it was ready"):
+        up(pretended(tmp_path, decode=[{"environment": {"DOES": "broken"}}]), "c.yaml", quiet)
 
 
 def test_if_a_restart_fails_the_engines_that_ran_go_on(tmp_path: Path, folder: StateFolder) -> None:
