@@ -6,10 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from disaggroute.live.cluster_file import LiveCluster
-from disaggroute.live.play.agent_policy import AgentPolicy
-from disaggroute.live.service import Service, ServiceOptions
-
 from .proxy_client import PLAIN, STREAMED, Setup, run, until
 from .scripted_engine import piece, stream
 
@@ -63,13 +59,6 @@ def test_a_record_holds_the_prompt_where_that_was_asked_for(tmp_path: Path) -> N
         assert setup.records()[0]["prompt_content"] == "a text"
 
     run(test, path=tmp_path / "records.jsonl", keep_prompts=True)
-
-
-def test_the_file_of_records_names_the_policy_that_decides() -> None:
-    cluster = LiveCluster.load(
-        {"model": "m", "profile": "a40-qwen2.5-3b", "mixed": [{"url": "http://127.0.0.1:1"}]}
-    )
-    assert Service(cluster, ServiceOptions(), policy=AgentPolicy())._about()["policy"] == "agent"
 
 
 def test_the_file_of_records_says_what_it_is_and_grows(tmp_path: Path) -> None:

@@ -61,12 +61,15 @@ def test_a_process_runs_until_its_last_thread_has_ended() -> None:
     code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=[1000]).start(); "
     code += "ctypes.CDLL(None).pthread_exit(None)"
     with subprocess.Popen([sys.executable, "-c", code]) as process:
-        until(lambda: seen(process).state == "Z", "the end of the first thread")
-        found = seen(process)
-        assert found.threads == 2 and found.runs() and found.pid in {each.pid for each in every()}
-        found.send(signal.SIGKILL)
-        until(lambda: not found.runs(), "the end of the other one")
-        assert process.wait(60) == -signal.SIGKILL
+        try:
+            until(lambda: seen(process).state == "Z", "the end of the first thread")
+            found = seen(process)
+            assert found.threads == 2 and found.runs() and found.pid in {each.pid for each in every()}
+            found.send(signal.SIGKILL)
+            until(lambda: not found.runs(), "the end of the other one")
+            assert process.wait(60) == -signal.SIGKILL
+        finally:
+            process.kill()
 
 
 def test_another_process_with_the_same_id_is_never_signalled(sleeper: subprocess.Popen[bytes]) -> None:
