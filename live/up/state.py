@@ -16,9 +16,11 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +33,9 @@ VARIABLE = "DISAGGROUTE_STATE"
 """Environment variable with the folder in which the clusters' folders lie."""
 
 SCHEMA = 1
+
+LOCK_S = 2.0
+"""For which the lock is waited for: what a killed `live up` had begun to start holds it until it is written down."""
 
 
 class EngineState(BaseModel):
@@ -149,19 +154,28 @@ class StateFolder:
         return self.path / f"{engine.stem}.pid"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[IO[str]]:
         """One process at a time that starts or ends engines.
+
+        Yields:
+            The open file of the lock, which is held as long as any process has it open.
 
         Raises:
             RuntimeError: another one is at it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        limit = time.monotonic() + LOCK_S
         with (self.path / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RuntimeError(f"{self.name}: another `live up` or `live down` of it runs; wait for it") from None
-            yield
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > limit:
+                        text = f"{self.name}: another `live up` or `live down` of it runs; wait for it"
+                        raise RuntimeError(text) from None
+                time.sleep(0.02)
+            yield lock
 
     def read(self) -> State | None:
         """The launch; None if there is none.

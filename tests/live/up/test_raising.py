@@ -17,7 +17,8 @@ import pytest
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.engines.signs_of_life import is_healthy
 from disaggroute.live.running import running
-from disaggroute.live.up import commands, processes, raising
+from disaggroute.live.up import commands, processes, raising, state
+from disaggroute.live.up.processes import look, marks
 from disaggroute.live.up.raising import down, up
 from disaggroute.live.up.standing import standing
 from disaggroute.live.up.state import State, StateFolder
@@ -208,13 +209,36 @@ def test_whenever_up_is_killed_down_leaves_nothing(
         until(lambda: (folder.path / moment).exists(), moment)
         starting.kill()
     launch = launch_of(NAME)
-    if not noted:  # as if the kill had come before the first word of the process
+    if not noted:  # found by the mark alone
+        with folder.alone():  # whatever was begun has noted itself
+            begun = [look(int(pid.read_text().split()[0])) for pid in folder.path.glob("*.pid")]
+        for process in filter(None, begun):
+            until(lambda process=process: marks(process) or not process.runs(), "the mark")
         for pid in folder.path.glob("*.pid"):
             pid.unlink()
     if moment != "state.json":
         until(lambda: of_launch(launch), "an engine")
     down(NAME)
     assert not of_launch(launch) and folder.read() is None
+
+
+def test_an_engine_is_noted_before_the_lock_is_free_though_up_was_killed(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, slow = tmp_path / "go", f"while ! [ -e {tmp_path / 'go'} ]; do sleep 0.01; done; {raising.WRITE_DOWN}"
+    file = written(tmp_path, launch={"environment": {"DOES": "mute"}})
+    code = "from disaggroute.live.up import raising; from disaggroute.live.launch_file import read; "
+    code += f"raising.WRITE_DOWN = {slow!r}; raising.up(read({str(file)!r}), 'c.yaml', lambda *_: None)"
+    with subprocess.Popen([sys.executable, "-c", code]) as starting:
+        until(lambda: folder.read() and of_launch(launch_of(NAME)), "a shell")
+        starting.kill()
+    launch = launch_of(NAME)
+    monkeypatch.setattr(state, "LOCK_S", 0.1)
+    with pytest.raises(RuntimeError, match="another `live up` or `live down` of it runs"):
+        down(NAME)
+    go.touch()
+    monkeypatch.setattr(state, "LOCK_S", 60.0)
+    assert down(NAME) == 1 and not of_launch(launch)
 
 
 def test_after_a_killed_up_another_one_goes_on(tmp_path: Path, folder: StateFolder) -> None:
@@ -241,7 +265,10 @@ def test_a_pid_that_another_process_has_by_now_is_left_alone(tmp_path: Path, fol
         stranger.kill()
 
 
-def test_two_at_a_time_are_refused(tmp_path: Path, folder: StateFolder) -> None:
+def test_two_at_a_time_are_refused(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "LOCK_S", 0.0)
     folder.path.mkdir(parents=True)
     with (folder.path / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
