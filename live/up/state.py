@@ -16,10 +16,10 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -164,17 +164,17 @@ class StateFolder:
             RuntimeError: another one is at it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        limit = time.monotonic() + LOCK_S
+        limit = monotonic() + LOCK_S
         with (self.path / "lock").open("a") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    if time.monotonic() > limit:
+                    if monotonic() > limit:
                         text = f"{self.name}: another `live up` or `live down` of it runs; wait for it"
                         raise RuntimeError(text) from None
-                time.sleep(0.02)
+                sleep(0.02)
             yield lock
 
     def read(self) -> State | None:
