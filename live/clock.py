@@ -28,6 +28,14 @@ class Clock:
         wall = (time.monotonic_ns() - self.started_ns) * 1_000
         return wall if self.time_scale == 1.0 else round(wall / self.time_scale)
 
+    def patience(self, seconds: float) -> float:
+        """Wall time that an engine is given for what may take it some of its own seconds, s.
+
+        Engines that are emulated slower than life take that much longer; with faster ones, network and machine do not
+        become faster, so that the time stays the same.
+        """
+        return seconds * max(self.time_scale, 1.0)
+
     def seconds(self) -> float:
         """S."""
         return self.now() / PS_PER_S

@@ -228,7 +228,8 @@ class LiveCluster(ClusterFields[EngineEntry]):
         else:
             fields, label = catalog.read("live", name_or_path), str(name_or_path)
         if LAUNCH in fields:
-            raise ValueError(f"{label}: its engines have no addresses before `disaggroute live up {label}`")
+            how = "`disaggroute live up`" if isinstance(name_or_path, dict) else f"`disaggroute live up {label}`"
+            raise ValueError(f"{label}: its engines have no addresses before {how}")
         cluster = catalog.validate(LiveCluster, fields, label)
         cluster.check_profiles(label)
         return cluster

@@ -178,7 +178,8 @@ def _json(body: bytes) -> Any:
 def check_alike(engines: Iterable[Engine]) -> None:
     """Engines of one cluster pass KV to each other: their blocks are of one size, their vLLM of one series.
 
-    Those that have not said a size or a version yet are passed over.
+    Those that have not said a size or a version yet are passed over, and so is the version of one that is ejected: it
+    may return with another, but never with blocks of another size.
 
     Raises:
         Unfit: they differ; names an engine for each size or series.
@@ -188,7 +189,8 @@ def check_alike(engines: Iterable[Engine]) -> None:
     if len(sizes) > 1:
         said = ", ".join(f"{engine.name} has {size}" for size, engine in sorted(sizes.items()))
         raise Unfit(f"the engines' KV blocks differ in size: {said} tokens; all of a cluster have the same")
-    series = {found: engine for engine in engines if (found := series_of(engine.version))}
+    there = [engine for engine in engines if engine.health != "ejected"]
+    series = {found: engine for engine in there if (found := series_of(engine.version))}
     if len(series) > 1:
         said = ", ".join(f"{engine.name} has {'.'.join(map(str, found))}" for found, engine in sorted(series.items()))
         raise Unfit(f"the engines' vLLM differ: {said}; all of a cluster have the same")

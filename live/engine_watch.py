@@ -28,9 +28,10 @@ class WatchLimits(BaseModel):
 
     Attributes:
         poll_interval_s: between polls of an engine, in its own time (`LiveCluster.time_scale`), but at least 5 ms.
-        silent_s: an engine that has answered no poll for so long is ejected.
-        stalled_s: so is one that streams answers and has sent no byte for so long. Legs whose answer comes whole say
-            nothing until their end, and have limits of their own (`RelayLimits`).
+        silent_s: an engine that has answered no poll for so long, by the wall, is ejected.
+        stalled_s: so is one that streams answers and has sent no byte for so long, in its own time where it is slower
+            than life. Legs whose answer comes whole say nothing until their end, and have limits of their own
+            (`RelayLimits`).
         return_polls: polls in a row that an ejected engine must answer before it returns.
     """
 
@@ -100,6 +101,7 @@ class EngineWatch:
         loop = asyncio.get_running_loop()
         limits = self.limits
         interval = max(limits.poll_interval_s * self._cluster.time_scale, min(limits.poll_interval_s, SHORTEST_S))
+        stalled_s = self._clock.patience(limits.stalled_s)
         answered = loop.time()
         good = 0
         anew = engine.health != "up"  # It is, or may be, another process than the one that was met.
@@ -130,7 +132,7 @@ class EngineWatch:
                 if reason != engine.reason:
                     log.exception("watching %s", engine.name)
                 await self.eject(engine, reason)
-            if engine.health == "up" and engine.streams and loop.time() - engine.progress >= limits.stalled_s:
+            if engine.health == "up" and engine.streams and loop.time() - engine.progress >= stalled_s:
                 good, anew, stalled = 0, True, True
                 await self.eject(engine, f"{engine.streams} streams and not a byte for {limits.stalled_s:g} s")
             await asyncio.sleep(max(interval - (loop.time() - began), 0.001))

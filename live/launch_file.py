@@ -217,8 +217,10 @@ def _check_vllm(file: LaunchFile, launch: VllmLaunch) -> None:
     for (role, k), devices in file.devices().items():
         name = file.engine_name(role, k)
         for device in devices:
-            if device in owners and (not launch.share_devices or owners[device] == name):
-                other = owners[device]
+            other = owners.get(device)
+            if other == name:
+                raise ValueError(f"{name} has device {device} twice; the GPUs of one engine differ")
+            if other is not None and not launch.share_devices:
                 raise ValueError(f"{name} has device {device} of {other}; share_devices: true in launch allows it")
             owners[device] = name
 

@@ -30,7 +30,7 @@ EVENTS = b"text/event-stream; charset=utf-8"
 
 
 class RelayLimits(BaseModel):
-    """Bounds of a request's way.
+    """Bounds of a request's way; times are s of the engines where those are slower than life, else of the wall.
 
     Attributes:
         retries: further attempts after the first.
@@ -156,6 +156,7 @@ class Relay:
         keep_prompts: bool = False,
     ) -> None:
         self.router, self.engines, self.clock, self.limits = router, engines, clock, limits
+        self._prefill_timeout = clock.patience(limits.prefill_timeout_s)
         self._between_legs = round(lease_s * LEASE_SHARE * PS_PER_S)
         self._write, self._observe, self._on_change = write, observe, on_change
         self._keep_prompts = keep_prompts
@@ -298,7 +299,7 @@ class Relay:
             leg.begins()
             try:
                 answer = await engine.client.fetch(
-                    "POST", request.path, body, self._headers(request), self.limits.prefill_timeout_s
+                    "POST", request.path, body, self._headers(request), self._prefill_timeout
                 )
                 story.prefill_end = self.clock.now()
                 engine.progress = asyncio.get_running_loop().time()
@@ -337,7 +338,7 @@ class Relay:
         leg.begins(request.stream)
         response: Response | None = None
         try:
-            timeout = self.limits.decode_timeout_s
+            timeout = self.clock.patience(self.limits.decode_timeout_s)
             response = await engine.client.open("POST", request.path, body, self._headers(request), timeout)
             if response.status in BUSY:
                 self._free(request, body, engine)
@@ -411,7 +412,7 @@ class Relay:
         async def free() -> None:
             with contextlib.suppress(Unreachable):
                 body, headers = orjson.dumps(leg), self._headers(request)
-                await other.client.fetch("POST", request.path, body, headers, self.limits.prefill_timeout_s)
+                await other.client.fetch("POST", request.path, body, headers, self._prefill_timeout)
 
         task = asyncio.create_task(free())
         self._freeing.add(task)

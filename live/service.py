@@ -207,7 +207,7 @@ class Service:
             "time_scale": self.cluster.time_scale,
             "cluster": self.cluster.name,
             "model": self.cluster.model,
-            "policy": self.options.policy,
+            "policy": self.router.policy,
             "shadow": self.options.shadow,
             "seed": self.options.seed,
             "engines": [{"name": e.name, "role": e.role, "url": e.client.url} for e in self.engines],
@@ -302,7 +302,7 @@ class Service:
             ValueError: its size does not fit its profile.
         """
         if engine.health == "up" and engine in self.engines:
-            check_alike(each for each in self.engines if each.health == "up")
+            check_alike(self.engines)
             believed = self.router.state.cluster.instances[self._index(engine)]
             now = engine.spec(self.cluster)
             if (now.num_blocks, now.max_model_len) != (believed.num_blocks, believed.max_model_len):
@@ -349,7 +349,7 @@ class Service:
                 raise Conflict(f"url is {entry.url}, the address of {engine.name}")
         engine = self._engine(role, name, entry)
         await engine.meet(self.cluster, self.options.watch.silent_s)
-        check_alike([*(each for each in self.engines if each.health == "up"), engine])
+        check_alike([*self.engines, engine])
         at = self._index(pool[-1]) + 1
         self._resize([*self.engines[:at], engine, *self.engines[at:]])
         engine.health, engine.reason = "up", ""

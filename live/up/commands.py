@@ -44,7 +44,8 @@ def up(
     with _progress() as show:
 
         def tell(name: str, what: str) -> None:
-            started.extend([name] if what == "starting" else [])
+            if what == "starting":
+                started.append(name)
             show(name, what)
 
         raised = raise_up(file, cluster, tell, wait)
@@ -79,7 +80,7 @@ def status(
 
 
 def down(cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a YAML file.")]) -> None:
-    """End all engines that `live up` has started, also after a crash of it; nothing is an error."""
+    """End all engines that `live up` has started, also after a crash of it; that there are none is no error."""
     from .raising import down as take_down
 
     name = _name(cluster)
@@ -88,15 +89,16 @@ def down(cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a 
 
 
 def _name(cluster: str) -> str:
-    """Of the cluster, also where its file is not what it was when it was started.
+    """Name of the cluster, also where its file is gone or is not what it was when it was started.
 
     Raises:
         ValueError: there is neither such a state nor such a file.
     """
     from ...envs import catalog
     from ..cluster_file import LiveCluster
+    from .state import StateFolder
 
-    if cluster in _names():
+    if not cluster.endswith((".yaml", ".yml")) and StateFolder(cluster).read() is not None:
         return cluster
     return str(catalog.read("live", cluster).get("name", LiveCluster.model_fields["name"].default))
 

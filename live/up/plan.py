@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ TINY = "tiny"
 BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 """Tokens of a KV block, unless the file says it."""
 
+PORT_FIELDS = ("port", "side_channel_port")
+
 
 def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluster]:
     """What is started, and the cluster that it will be.
@@ -43,8 +46,9 @@ def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluste
     program = None if isinstance(launch, EmulatorLaunch) else _python(launch)
     model = None if isinstance(launch, EmulatorLaunch) else _model(file, launch, folder)
     engines = []
+    written = {file.port_of(field, role, k) for role, k, _ in file.engines() for field in PORT_FIELDS}
     for role, k, entry in file.engines():
-        port, side = (_port(file, field, role, k) for field in ("port", "side_channel_port"))
+        port, side = (_port(file, field, role, k, written) for field in PORT_FIELDS)
         name = file.engine_name(role, k)
         if isinstance(launch, EmulatorLaunch):
             words, needed, hidden = _emulated(file, launch, entry, role, name, port, side), {}, []
@@ -79,6 +83,8 @@ def _cluster(file: LaunchFile, engines: list[EngineState]) -> LiveCluster:
     """The same cluster with addresses."""
     fields = file.model_dump(exclude={"launch", "prefill", "decode", "mixed"}, exclude_none=True)
     fields["profile"] = _from_anywhere(file.profile)
+    if file.tokenizer not in ("engine", "bytes"):
+        fields["tokenizer"] = os.path.abspath(file.tokenizer)
     for engine, (role, _, entry) in zip(engines, file.engines(), strict=True):
         own: dict[str, Any] = {"url": f"http://{HOST}:{engine.port}", "name": engine.name}
         if entry.profile is not None:
@@ -94,12 +100,15 @@ def _from_anywhere(profile: str) -> str:
     return os.path.abspath(profile) if profile.endswith((".yaml", ".yml")) else profile
 
 
-def _port(file: LaunchFile, field: str, role: Role, index: int) -> int:
-    written = file.port_of(field, role, index)
-    if written is not None and not is_free(written):
+def _port(file: LaunchFile, field: str, role: Role, index: int, written: Container[int | None]) -> int:
+    """A port of an engine: its own, or a free one that is not written down for another."""
+    own = file.port_of(field, role, index)
+    if own is None:
+        return next(port for port in iter(free_port, None) if port not in written)
+    if not is_free(own):
         what = f"{field} of {file.engine_name(role, index)}"
-        raise ValueError(f"the {what} is {written}, which is taken; end what listens there, or give another")
-    return written or free_port()
+        raise ValueError(f"the {what} is {own}, which is taken; end what listens there, or give another")
+    return own
 
 
 def _python(launch: VllmLaunch) -> Path:

@@ -17,10 +17,16 @@ from pathlib import Path
 MARK = "DISAGGROUTE_LAUNCHED"
 """Variable in the environment of every process of an engine: its launch and its name."""
 
+TITLES = "SPT_NOENV"
+"""Variable that keeps the library `setproctitle`, by which vLLM names its processes, from writing over the mark."""
+
+FOLLOW_S = 5.0
+"""For which an engine's other processes may take to end after the first."""
+
 PROC = Path("/proc")
 
 ENDED = "ZX"
-"""States of a process that has ended, whether or not anybody has taken note."""
+"""States of a process whose first thread has ended, whether or not anybody has taken note."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,20 @@ class Process:
         pid: its id.
         started: when, in ticks of the kernel's clock since the machine's start.
         session: id of the process that began its session.
-        state: the kernel's letter.
+        state: the kernel's letter for its first thread.
+        threads: how many it has; while there are others than the first, its ports and memory are taken.
     """
 
     pid: int
     started: int
     session: int
     state: str
+    threads: int = 1
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.state in ENDED and self.threads <= 1
 
     @property
     def since(self) -> float:
@@ -48,7 +61,7 @@ class Process:
     def runs(self) -> bool:
         """Whether it has not ended."""
         now = look(self.pid)
-        return now is not None and now.started == self.started and now.state not in ENDED
+        return now is not None and now.started == self.started and not now.ended
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal, and nobody else, whoever has its id by now."""
@@ -71,7 +84,7 @@ def parse(stat: str) -> Process | None:
     head, _, tail = stat.rpartition(")")
     try:
         fields = tail.split()
-        return Process(int(head.split()[0]), int(fields[19]), int(fields[3]), fields[0])
+        return Process(int(head.split()[0]), int(fields[19]), int(fields[3]), fields[0], int(fields[17]))
     except (ValueError, IndexError):
         return None
 
@@ -87,7 +100,7 @@ def look(pid: int) -> Process | None:
 def every() -> list[Process]:
     """All processes that have not ended."""
     found = (look(int(name)) for name in os.listdir(PROC) if name.isdigit())
-    return [process for process in found if process is not None and process.state not in ENDED]
+    return [process for process in found if process is not None and not process.ended]
 
 
 def marks(process: Process) -> str | None:
@@ -128,10 +141,6 @@ def end(find: Callable[[], list[Process]], first: Callable[[], list[Process]], l
             return
         time.sleep(0.1)
     raise RuntimeError(f"processes {', '.join(str(each.pid) for each in find())} do not end")
-
-
-FOLLOW_S = 5.0
-"""For which an engine's other processes may take to end after the first."""
 
 
 def _until_none(find: Callable[[], list[Process]], limit_s: float) -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from ..cluster_file import LiveCluster
 from ..engines.ports import is_free
@@ -19,9 +20,10 @@ from .state import EngineState, State, StateFolder, definition, mark
 Tell = Callable[[str, str], None]
 """Is told an engine's name and what it does: starting, ready, running or ended."""
 
-WRITE_DOWN = 'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && exec "$@"'
+WRITE_DOWN = 'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && exec "$@" < /dev/null'
 """For a shell that notes what the kernel calls it and then becomes the engine: so there is no moment at which an engine
-runs and is not written down. The id and the start of the process stay the same."""
+runs and is not written down. The id and the start of the process stay the same. Its input is the lock, which it lets go
+when it has noted itself: until then nobody looks for it in vain."""
 
 DOWN_S = 15.0
 """For which engines may take to end by themselves."""
@@ -49,7 +51,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
     """
     _check_system()
     folder = StateFolder(file.name)
-    with folder.alone():
+    with folder.alone() as lock:
         state = folder.read()
         if state is not None and state.definition != definition(file) and folder.processes(state):
             raise ValueError(f"{source} has changed since `live up`; run `disaggroute live down {source}` first")
@@ -74,10 +76,10 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
                 if engine in missing:
                     started.append(engine)
                     tell(engine.name, "starting")
-                    _start(folder, state, engine)
+                    _start(folder, state, engine, lock)
                 else:
                     tell(engine.name, "running")
-            _wait(folder, state, started, tell, limit_s)
+            _wait(folder, state, tell, limit_s)
         except BaseException:
             _end(folder, state, started)
             for engine in started:
@@ -95,7 +97,7 @@ def down(name: str) -> int:
         name: of the cluster.
 
     Returns:
-        How many engines ran.
+        How many engines had processes.
 
     Raises:
         RuntimeError: processes do not end, or another `live up` or `live down` runs.
@@ -108,7 +110,7 @@ def down(name: str) -> int:
         state = folder.read()
         if state is None:
             return 0
-        running = sum(folder.first_process(engine) is not None for engine in state.engines)
+        running = sum(bool(folder.processes(state, [engine])) for engine in state.engines)
         _end(folder, state, state.engines)
         folder.forget()
     return running
@@ -134,7 +136,7 @@ def _clear(folder: StateFolder, state: State, missing: list[EngineState]) -> Non
                 raise ValueError(f"the {field} of {engine.name} is {port}, which is taken; end what listens there")
 
 
-def _start(folder: StateFolder, state: State, engine: EngineState) -> None:
+def _start(folder: StateFolder, state: State, engine: EngineState, lock: IO[str]) -> None:
     """Starts an engine as a process that ends with nobody."""
     pid_file, log = folder.pid_file(engine), folder.log(engine)
     pid_file.unlink(missing_ok=True)
@@ -144,7 +146,7 @@ def _start(folder: StateFolder, state: State, engine: EngineState) -> None:
     with log.open("ab") as output:
         subprocess.Popen(
             ["/bin/sh", "-c", WRITE_DOWN, str(pid_file), *engine.words],
-            stdin=subprocess.DEVNULL,
+            stdin=lock,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=ours | engine.environment | mark(state, engine),
@@ -155,7 +157,7 @@ def _start(folder: StateFolder, state: State, engine: EngineState) -> None:
         time.sleep(0.002)
 
 
-def _wait(folder: StateFolder, state: State, started: list[EngineState], tell: Tell, limit_s: float) -> None:
+def _wait(folder: StateFolder, state: State, tell: Tell, limit_s: float) -> None:
     """Waits until all answer.
 
     Raises:
@@ -166,12 +168,12 @@ def _wait(folder: StateFolder, state: State, started: list[EngineState], tell: T
     while waiting:
         for engine in list(waiting):
             log = folder.log(engine)
+            if folder.first_process(engine) is None:  # Whoever answers at its port by now.
+                said = _reason(folder, engine)
+                raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
             if is_healthy(engine.port):
                 waiting.remove(engine)
                 tell(engine.name, "ready")
-            elif folder.first_process(engine) is None:
-                said = _reason(folder, engine)
-                raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
             elif time.monotonic() > limit:
                 said = _reason(folder, engine)
                 raise RuntimeError(f"{engine.name} does not answer after {limit_s:g} s ({said}); its log is {log}")

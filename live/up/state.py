@@ -18,6 +18,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -25,12 +27,15 @@ from ...envs.atomic_file import write_atomically
 from ..cluster_file import LiveCluster, Role
 from ..file_name import file_name
 from ..launch_file import LaunchFile
-from .processes import MARK, Process, every, look, marks, parse
+from .processes import MARK, TITLES, Process, every, marks, parse
 
 VARIABLE = "DISAGGROUTE_STATE"
 """Environment variable with the folder in which the clusters' folders lie."""
 
 SCHEMA = 1
+
+LOCK_S = 2.0
+"""For which the lock is waited for: what a killed `live up` had begun to start holds it until it is written down."""
 
 
 class EngineState(BaseModel):
@@ -149,19 +154,28 @@ class StateFolder:
         return self.path / f"{engine.stem}.pid"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[IO[str]]:
         """One process at a time that starts or ends engines.
+
+        Yields:
+            The open file of the lock, which is held as long as any process has it open.
 
         Raises:
             RuntimeError: another one is at it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        limit = monotonic() + LOCK_S
         with (self.path / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RuntimeError(f"{self.name}: another `live up` or `live down` of it runs; wait for it") from None
-            yield
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if monotonic() > limit:
+                        text = f"{self.name}: another `live up` or `live down` of it runs; wait for it"
+                        raise RuntimeError(text) from None
+                sleep(0.02)
+            yield lock
 
     def read(self) -> State | None:
         """The launch; None if there is none.
@@ -207,7 +221,7 @@ class StateFolder:
             written = parse(self.pid_file(engine).read_text())
         except OSError:
             return None
-        return look(written.pid) if written is not None and written.runs() else None
+        return written if written is not None and written.runs() else None
 
     def processes(self, state: State, of: list[EngineState] | None = None) -> list[Process]:
         """All processes that run of a launch, or of some of its engines."""
@@ -218,5 +232,5 @@ class StateFolder:
 
 
 def mark(state: State, engine: EngineState) -> dict[str, str]:
-    """The variable that all processes of an engine carry."""
-    return {MARK: f"{state.launch}/{engine.stem}"}
+    """The variables by which all processes of an engine are found."""
+    return {MARK: f"{state.launch}/{engine.stem}", TITLES: "1"}

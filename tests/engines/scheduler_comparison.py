@@ -110,6 +110,8 @@ def first_difference(records: npt.NDArray[Any], views: npt.NDArray[np.int64], an
         views: (N, instances, 3) POLLED at each arrival, of the simulator.
         answer: of vLLM.
     """
+    if len(answer["requests"]) != len(records):
+        return f"{len(records)} records, not {len(answer['requests'])} as in vLLM"
     wrong: list[tuple[int, int, str]] = []
     for i, told in enumerate(answer["requests"]):
         for name in COLUMNS:
@@ -118,8 +120,6 @@ def first_difference(records: npt.NDArray[Any], views: npt.NDArray[np.int64], an
                 instants = [t for t in (ours, theirs) if t >= 0 and records.dtype[name].itemsize == 8]
                 when = min(instants, default=int(records["last_token"][i]))
                 wrong.append((when, i, f"{name} is {ours}, not {theirs} as in vLLM"))
-    if len(answer["requests"]) != len(records):
-        return f"{len(records)} records, not {len(answer['requests'])} as in vLLM"
     if wrong:
         _, first, _ = min(wrong)
         parts = ", ".join(text for _, i, text in wrong if i == first)

@@ -18,6 +18,7 @@ import yaml
 from disaggroute.envs import profiles
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.running import running
+from disaggroute.live.up.processes import look, marks
 from disaggroute.live.up.state import VARIABLE, StateFolder
 
 from ..live.emulated_router import router
@@ -98,7 +99,11 @@ def test_the_engines_outlive_the_command_and_are_well(cpu_smoke: CpuSmoke) -> No
     assert [int(row[2]) for row in rows] == cpu_smoke.leaders()
     for row in rows:
         assert row[3:5] == ["yes", "yes"] and row[6] == "0.32.0"
-        assert len(group(int(row[2]))) >= 3  # the server, its core and its worker
+        processes = group(int(row[2]))
+        assert len(processes) >= 3  # the server, its core and its worker
+        # vLLM names its processes, and the name must not stand where the mark does.
+        found = {marks(each) for each in map(look, processes) if each is not None}
+        assert len(found) == 1 and None not in found
 
 
 def test_a_second_up_starts_nothing(cpu_smoke: CpuSmoke) -> None:

@@ -208,12 +208,13 @@ def test_one_polled_number_that_differs_is_named(column: str, settle: Settle) ->
     assert replace(settled, answer=answer).difference() == text
 
 
-def test_a_request_without_an_answer_is_a_difference(settle: Settle) -> None:
+def test_another_number_of_requests_is_a_difference(settle: Settle) -> None:
     settled = settle(0)
     answer = deepcopy(settled.answer)
-    del answer["requests"][-1]
-    n = len(settled.run.records)
+    last, n = answer["requests"].pop(), len(settled.run.records)
     assert replace(settled, answer=answer).difference() == f"{n} records, not {n - 1} as in vLLM"
+    answer["requests"] += [last, last]
+    assert replace(settled, answer=answer).difference() == f"{n} records, not {n + 1} as in vLLM"
 
 
 def test_a_request_that_vllm_never_ends_is_an_error_and_the_next_case_runs(vllm: SchedulerProcess) -> None:

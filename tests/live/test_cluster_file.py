@@ -92,6 +92,8 @@ def test_a_file_is_read_by_its_path(tmp_path: Path) -> None:
 def test_a_file_whose_engines_are_to_be_started_has_no_addresses_yet() -> None:
     with pytest.raises(ValueError, match=r"^cpu-smoke: its engines have no addresses before `disaggroute live"):
         LiveCluster.load("cpu-smoke")
+    with pytest.raises(ValueError, match=r"^live cluster: its engines have no addresses before `disaggroute live up`$"):
+        LiveCluster.load(fields() | {"launch": {"kind": "emulator"}})
 
 
 # --- what it cannot be ----------------------------------------------------------------------------------------------

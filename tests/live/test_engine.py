@@ -399,3 +399,12 @@ def test_engines_with_blocks_of_two_sizes_are_unfit_with_one_of_each() -> None:
     said = "the engines' KV blocks differ in size: prefill/0 has 16, decode/0 has 32 tokens; "
     said += "all of a cluster have the same"
     assert str(refused.value) == said
+
+
+def test_an_engine_that_is_ejected_may_return_with_another_version_but_not_with_another_block_size() -> None:
+    engines = of_versions((0, 32, 0), (0, 31, 0))
+    engines[1].health = "ejected"
+    check_alike(engines)
+    engines[1].block_size = 32
+    with pytest.raises(Unfit, match="the engines' KV blocks differ in size"):
+        check_alike(engines)

@@ -58,7 +58,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def watched(**limits: Any) -> AsyncIterator[Scene]:
+async def watched(clock: Clock | None = None, **limits: Any) -> AsyncIterator[Scene]:
     async with ScriptedEngine() as scripted:
         of = LiveCluster.load(
             {"model": "tiny", "profile": "a40-qwen2.5-3b", "mixed": [{"url": scripted.url, "name": "one"}]}
@@ -84,7 +84,7 @@ async def watched(**limits: Any) -> AsyncIterator[Scene]:
 
         engine.ask_poll = ask_poll  # type: ignore[method-assign]
         settings = WatchLimits(**{"poll_interval_s": 0.005, "silent_s": 20.0, "stalled_s": NEVER_S} | limits)
-        watch = EngineWatch(of, Clock(), settings, on_poll, on_change)
+        watch = EngineWatch(of, clock or Clock(), settings, on_poll, on_change)
         scene = Scene(scripted, engine, watch)
         watch.watch(engine)
         try:
@@ -296,6 +296,20 @@ def test_an_engine_whose_legs_stall_is_ejected_though_it_answers_polls() -> None
             with pytest.raises(Unreachable):
                 await leg
             assert scene.reasons[1] == "1 streams and not a byte for 0.2 s"
+
+    run(story())
+
+
+def test_an_engine_that_is_emulated_slower_than_life_has_its_own_time_to_send_a_byte() -> None:
+    async def story() -> None:
+        async with watched(clock=Clock(NEVER_S), stalled_s=0.01) as scene:
+            await scene.up()
+            leg = hanging_leg(scene)
+            await until(lambda: bool(scene.scripted.legs))
+            scene.engine.progress -= 1.0  # s without a byte: much less than so slow an engine may take
+            await scene.polled(5)
+            assert scene.engine.health == "up" and scene.changes == ["up"]
+            leg.cancel()
 
     run(story())
 

@@ -137,6 +137,11 @@ def test_each_cluster_that_the_documentation_shows_can_be_read(page: str) -> Non
             {"prefill": [{"devices": [3]}], "decode": [{"devices": [3]}]},
             "decode/0 has device 3 of prefill/0; share_devices: true in launch allows it",
         ),
+        (
+            CUDA | {"devices": [0], "share_devices": True, "tensor_parallel": 2},
+            {},
+            "prefill/0 has device 0 twice; the GPUs of one engine differ",
+        ),
         (CUDA, {"decode": [{"devices": [0, 1]}]}, "decode.0.devices is [0, 1]; it must name 1, launch.tensor_parallel"),
         (CPU, {"time_scale": 0.5}, "time_scale is 0.5; it must be 1 for real engines"),
         (CPU, {"lease_s": 2.5}, "lease_s is 2.5; vLLM takes whole seconds"),

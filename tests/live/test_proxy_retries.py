@@ -9,7 +9,22 @@ from typing import Any
 import pytest
 
 from .proxy_client import PLAIN, STREAMED, Setup, answered_at, run, until
-from .scripted_engine import Act, Gate, after, drop, hang, piece, refuse, stream
+from .scripted_engine import Act, Gate, after, drop, hang, piece, refuse, stream, usual
+
+
+@pytest.mark.parametrize("leg", ["prefill", "decode"])
+def test_a_leg_of_an_engine_that_is_emulated_slower_than_life_has_the_engines_seconds(leg: str, tmp_path: Path) -> None:
+    async def slow(*leg: Any) -> None:
+        await asyncio.sleep(0.05)
+        await usual(*leg)
+
+    async def test(setup: Setup) -> None:
+        setup.engines[f"{leg}/0"].acts = [slow]
+        assert (await setup.ask(PLAIN)).status == 200
+        assert setup.records()[0]["faults"] == []
+
+    limits = {"prefill_timeout_s": 0.01, "decode_timeout_s": 0.01}
+    run(test, "1P1D", path=tmp_path / "records.jsonl", cluster={"time_scale": 6_000.0}, relay=limits)
 
 
 @pytest.mark.parametrize("act", [drop, refuse(500), refuse(503)])

@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disaggroute.live import record_log
+from disaggroute.live.cluster_file import LiveCluster
+from disaggroute.live.play.agent_policy import AgentPolicy
 from disaggroute.live.record_log import RecordLog, read
+from disaggroute.live.service import Service, ServiceOptions
 
 HEADER = {"model": "tiny"}
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -289,3 +292,9 @@ def test_a_record_that_is_no_json_does_not_spoil_the_file(path: Path) -> None:
         log.write(bad)
     log.write({"i": 1})
     assert numbers(path) == [1] and log.written == 2
+
+
+def test_the_head_names_the_policy_that_decides() -> None:
+    fields = {"model": "m", "profile": "a40-qwen2.5-3b", "mixed": [{"url": "http://127.0.0.1:1"}]}
+    service = Service(LiveCluster.load(fields), ServiceOptions(), policy=AgentPolicy())
+    assert service._about()["policy"] == "agent"

@@ -14,6 +14,7 @@ import yaml
 from disaggroute.envs import catalog
 from disaggroute.live.launch_file import LaunchFile, read
 from disaggroute.live.up import devices
+from disaggroute.live.up import plan as planning
 from disaggroute.live.up.plan import plan
 from disaggroute.live.up.state import EngineState
 
@@ -113,6 +114,25 @@ def test_the_cluster_has_the_addresses_and_what_the_router_believes(tmp_path: Pa
     ]
     assert cluster.decode[0].name == "big" and cluster.decode[0].overrides.max_num_seqs == 99
     assert value(state.engines[0].words, "--profile") == str(tmp_path / "mine.yaml")
+
+
+def test_a_folder_of_a_tokenizer_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for tokenizer, found in (("mine", str(tmp_path / "mine")), ("engine", "engine"), ("bytes", "bytes")):
+        file = read(catalog.read("live", "emulated-2p4d") | {"tokenizer": tokenizer})
+        assert isinstance(file, LaunchFile)
+        assert plan(file, "c.yaml", tmp_path)[1].tokenizer == found
+
+
+def test_a_port_that_is_written_for_one_engine_is_not_given_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter(range(20_000, 20_010))
+    monkeypatch.setattr(planning, "is_free", lambda port: True)
+    monkeypatch.setattr(planning, "free_port", lambda: next(free))
+    fields = catalog.read("live", "emulated-2p4d") | {"prefill": 1, "decode": [{"port": 20_001}]}
+    engines = launch(fields, tmp_path)
+    assert [(each.port, each.side_channel_port) for each in engines] == [(20_000, 20_002), (20_001, 20_003)]
 
 
 # --- what cannot be started -----------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ def test_a_process_is_known_by_its_id_its_start_and_its_session(sleeper: subproc
 
 
 def test_a_name_may_hold_brackets_and_spaces() -> None:
-    rest = " ".join(["S", "1", "7", "8", *["0"] * 15, "4711", *["0"] * 30])
-    assert parse(f"42 (a) b (c)) {rest}") == Process(42, 4711, 8, "S")
+    rest = " ".join(["S", "1", "7", "8", *["0"] * 13, "3", "0", "4711", *["0"] * 30])
+    assert parse(f"42 (a) b (c)) {rest}") == Process(42, 4711, 8, "S", threads=3)
 
 
 @pytest.mark.parametrize("line", ["", "42", "42 (a)", "x (a) S 1 2", "42 (a) S 1 x 3"])
@@ -55,6 +55,21 @@ def test_a_process_that_has_ended_does_not_run_even_if_nobody_has_taken_note(sle
     assert look(sleeper.pid) is not None  # a zombie
     assert sleeper.pid not in {each.pid for each in every()}
     found.send(signal.SIGTERM)  # which is no error
+
+
+def test_a_process_runs_until_its_last_thread_has_ended() -> None:
+    code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=[1000]).start(); "
+    code += "ctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            until(lambda: seen(process).state == "Z", "the end of the first thread")
+            found = seen(process)
+            assert found.threads == 2 and found.runs() and found.pid in {each.pid for each in every()}
+            found.send(signal.SIGKILL)
+            until(lambda: not found.runs(), "the end of the other one")
+            assert process.wait(60) == -signal.SIGKILL
+        finally:
+            process.kill()
 
 
 def test_another_process_with_the_same_id_is_never_signalled(sleeper: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,8 @@ import pytest
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.engines.signs_of_life import is_healthy
 from disaggroute.live.running import running
-from disaggroute.live.up import processes, raising
+from disaggroute.live.up import commands, processes, raising, state
+from disaggroute.live.up.processes import look, marks
 from disaggroute.live.up.raising import down, up
 from disaggroute.live.up.standing import standing
 from disaggroute.live.up.state import State, StateFolder
@@ -110,6 +111,26 @@ def test_what_is_left_of_a_dead_engine_is_ended_before_it_is_started_again(
     assert len(before) == len(after) == 4 and len(before & after) == 2
 
 
+def test_an_engine_of_which_something_is_left_counts_as_ended_by_down(tmp_path: Path, folder: StateFolder) -> None:
+    up(pretended(tmp_path, launch={"environment": {"DOES": "child"}}), "c.yaml", quiet)
+    launch, first = launch_of(NAME), pids(folder)[0]
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: pids(folder)[0] is None, "its end")
+    assert down(NAME) == 2 and not of_launch(launch)
+
+
+def test_a_cluster_goes_down_by_its_name_beside_a_state_that_cannot_be_read(
+    tmp_path: Path, folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    up(pretended(tmp_path), "c.yaml", quiet)
+    broken = folder.path.with_name("another")
+    broken.mkdir()
+    (broken / "state.json").write_text("{")
+    commands.down(NAME)
+    assert capsys.readouterr().out == "pretended is down; 2 engines ended\n"
+
+
 def test_an_engine_that_ignores_the_request_to_end_is_killed(
     tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +163,24 @@ def test_if_one_engine_cannot_start_all_are_taken_down_and_its_log_says_why(
     assert folder.read() is None and (folder.path / "decode-0.log").exists()
 
 
+def test_an_engine_that_has_ended_is_not_ready_whoever_answers_at_its_port(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def answers(port: int) -> bool:
+        """Somebody else does, once the engine has ended."""
+        engine = next(engine for engine in state_of(folder).engines if engine.port == port)
+        if engine.role == "decode":
+            until(lambda: folder.first_process(engine) is None, "its end")
+        asked.append(port)
+        return asked.count(port) > 1
+
+    monkeypatch.setattr(raising, "is_healthy", answers)
+    with pytest.raises(RuntimeError, match="decode/0 ended before it was ready"):
+        up(pretended(tmp_path, decode=[{"environment": {"DOES": "broken"}}]), "c.yaml", quiet)
+
+
 def test_if_a_restart_fails_the_engines_that_ran_go_on(tmp_path: Path, folder: StateFolder) -> None:
     switch = tmp_path / "switch"
     switch.touch()
@@ -170,13 +209,36 @@ def test_whenever_up_is_killed_down_leaves_nothing(
         until(lambda: (folder.path / moment).exists(), moment)
         starting.kill()
     launch = launch_of(NAME)
-    if not noted:  # as if the kill had come before the first word of the process
+    if not noted:  # found by the mark alone
+        with folder.alone():  # whatever was begun has noted itself
+            begun = [look(int(pid.read_text().split()[0])) for pid in folder.path.glob("*.pid")]
+        for process in filter(None, begun):
+            until(lambda process=process: marks(process) or not process.runs(), "the mark")
         for pid in folder.path.glob("*.pid"):
             pid.unlink()
     if moment != "state.json":
         until(lambda: of_launch(launch), "an engine")
     down(NAME)
     assert not of_launch(launch) and folder.read() is None
+
+
+def test_an_engine_is_noted_before_the_lock_is_free_though_up_was_killed(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, slow = tmp_path / "go", f"while ! [ -e {tmp_path / 'go'} ]; do sleep 0.01; done; {raising.WRITE_DOWN}"
+    file = written(tmp_path, launch={"environment": {"DOES": "mute"}})
+    code = "from disaggroute.live.up import raising; from disaggroute.live.launch_file import read; "
+    code += f"raising.WRITE_DOWN = {slow!r}; raising.up(read({str(file)!r}), 'c.yaml', lambda *_: None)"
+    with subprocess.Popen([sys.executable, "-c", code]) as starting:
+        until(lambda: folder.read() and of_launch(launch_of(NAME)), "a shell")
+        starting.kill()
+    launch = launch_of(NAME)
+    monkeypatch.setattr(state, "LOCK_S", 0.1)
+    with pytest.raises(RuntimeError, match="another `live up` or `live down` of it runs"):
+        down(NAME)
+    go.touch()
+    monkeypatch.setattr(state, "LOCK_S", 60.0)
+    assert down(NAME) == 1 and not of_launch(launch)
 
 
 def test_after_a_killed_up_another_one_goes_on(tmp_path: Path, folder: StateFolder) -> None:
@@ -203,7 +265,10 @@ def test_a_pid_that_another_process_has_by_now_is_left_alone(tmp_path: Path, fol
         stranger.kill()
 
 
-def test_two_at_a_time_are_refused(tmp_path: Path, folder: StateFolder) -> None:
+def test_two_at_a_time_are_refused(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "LOCK_S", 0.0)
     folder.path.mkdir(parents=True)
     with (folder.path / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
