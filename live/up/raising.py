@@ -19,9 +19,15 @@ from .state import EngineState, State, StateFolder, definition, mark
 Tell = Callable[[str, str], None]
 """Is told an engine's name and what it does: starting, ready, running or ended."""
 
-WRITE_DOWN = 'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && exec "$@"'
+WRITE_DOWN = (
+    'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && test -e "${0%/*}/state.json" && exec "$@"'
+)
 """For a shell that notes what the kernel calls it and then becomes the engine: so there is no moment at which an engine
-runs and is not written down. The id and the start of the process stay the same."""
+runs and is not written down. The id and the start of the process stay the same. It becomes none where `live down` has
+come first."""
+
+FREE_S = 2.0
+"""For which the port of an engine that was killed may still be taken."""
 
 DOWN_S = 15.0
 """For which engines may take to end by themselves."""
@@ -110,6 +116,8 @@ def down(name: str) -> int:
             return 0
         running = sum(folder.first_process(engine) is not None for engine in state.engines)
         _end(folder, state, state.engines)
+        folder.close()
+        _end(folder, state, state.engines)  # What a killed `live up` was just starting has noted itself by now, or ends.
         folder.forget()
     return running
 
@@ -130,6 +138,9 @@ def _clear(folder: StateFolder, state: State, missing: list[EngineState]) -> Non
     for engine in missing:
         for field in ("port", "side_channel_port"):
             port = getattr(engine, field)
+            limit = time.monotonic() + FREE_S
+            while not is_free(port) and time.monotonic() < limit:
+                time.sleep(0.05)
             if not is_free(port):
                 raise ValueError(f"the {field} of {engine.name} is {port}, which is taken; end what listens there")
 
@@ -166,12 +177,13 @@ def _wait(folder: StateFolder, state: State, started: list[EngineState], tell: T
     while waiting:
         for engine in list(waiting):
             log = folder.log(engine)
-            if is_healthy(engine.port):
-                waiting.remove(engine)
-                tell(engine.name, "ready")
-            elif folder.first_process(engine) is None:
+            answers = is_healthy(engine.port)
+            if folder.first_process(engine) is None:  # Somebody else may answer at its port.
                 said = _reason(folder, engine)
                 raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
+            if answers:
+                waiting.remove(engine)
+                tell(engine.name, "ready")
             elif time.monotonic() > limit:
                 said = _reason(folder, engine)
                 raise RuntimeError(f"{engine.name} does not answer after {limit_s:g} s ({said}); its log is {log}")

@@ -32,6 +32,9 @@ VARIABLE = "DISAGGROUTE_STATE"
 
 SCHEMA = 1
 
+MOST_BYTES = 200
+"""Of a folder's name: file systems take 255."""
+
 
 class EngineState(BaseModel):
     """One engine that was or is to be started.
@@ -101,21 +104,18 @@ def state_root() -> Path:
 
 def folder_name(name: str) -> str:
     """The name of a cluster's folder."""
-    return re.sub(r"[^\w.-]+", "-", name).lstrip(".-") or "live"
+    plain = re.sub(r"[^\w.-]+", "-", name).lstrip(".-") or "live"
+    return plain.encode()[:MOST_BYTES].decode(errors="ignore")
 
 
 def started() -> list[str]:
-    """Names of the clusters of which there is a state, sorted.
-
-    Raises:
-        ValueError: one is unreadable.
-    """
+    """Names of the clusters of which there is a state, sorted; that of its folder where the state is unreadable."""
     names = []
     for file in sorted(state_root().glob("*/state.json")):
         try:
             names.append(str(json.loads(file.read_bytes())["name"]))
         except (OSError, ValueError, KeyError, TypeError):
-            raise ValueError(f"{file} is unreadable; end its engines by hand, and remove it") from None
+            names.append(file.parent.name)
     return names
 
 
@@ -178,7 +178,8 @@ class StateFolder:
         try:
             state = State.model_validate_json(content)
         except ValidationError:
-            raise ValueError(f"{self._file} is no state of this version; end its engines by hand") from None
+            what = "is no state of this version; end its engines by hand, and remove it"
+            raise ValueError(f"{self._file} {what}") from None
         if state.name != self.name:
             raise ValueError(f"{self.path} is the state of the cluster {state.name}; give {self.name} another name")
         return state
@@ -196,6 +197,10 @@ class StateFolder:
             write_atomically(self.cluster_file, yaml.safe_dump(fields, sort_keys=False).encode())
         write_atomically(self._file, (state.model_dump_json(indent=1) + "\n").encode())
 
+    def close(self) -> None:
+        """From here on no process becomes an engine."""
+        self._file.unlink(missing_ok=True)
+
     def forget(self) -> None:
         """Removes what was written down, but the logs."""
         for file in [self._file, self.cluster_file, *self.path.glob("*.pid")]:
@@ -204,7 +209,7 @@ class StateFolder:
     def first_process(self, engine: EngineState) -> Process | None:
         """An engine's first process, if it runs."""
         try:
-            written = parse(self.pid_file(engine).read_text())
+            written = parse(self.pid_file(engine).read_text(errors="replace"))
         except OSError:
             return None
         return look(written.pid) if written is not None and written.runs() else None
