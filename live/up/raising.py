@@ -117,7 +117,7 @@ def down(name: str) -> int:
         running = sum(folder.first_process(engine) is not None for engine in state.engines)
         _end(folder, state, state.engines)
         folder.close()
-        _end(folder, state, state.engines)  # What a killed `live up` was just starting has noted itself by now, or ends.
+        _end(folder, state, state.engines)  # What a killed `live up` was just starting is noted by now, or ends.
         folder.forget()
     return running
 
