@@ -58,7 +58,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
     with folder.alone():
         state = folder.read()
         if state is not None and state.definition != definition(file) and folder.processes(state):
-            raise ValueError(f"{source} has changed since `live up`; run `disaggroute live down {source}` first")
+            raise ValueError(f"{state.differs(source)}; run `disaggroute live down {file.name}` first")
         if state is None or state.definition != definition(file):
             folder.forget()
             state, cluster = plan(file, source, folder.path)
@@ -67,7 +67,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
             folder.write(state, cluster)
             fresh = True
         else:
-            cluster, fresh = LiveCluster.load(folder.cluster_file), False
+            cluster, fresh = folder.cluster(state), False
         started: list[EngineState] = []
         try:
             missing = [engine for engine in state.engines if folder.first_process(engine) is None]

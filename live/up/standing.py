@@ -96,7 +96,7 @@ def standing_of(name: str) -> Standing:
     state = folder.read()
     if state is None:
         return Standing(name, [], complaint=f"{name} is not up; `disaggroute live up` starts it")
-    answers = asyncio.run(_ask(LiveCluster.load(folder.cluster_file)))
+    answers = asyncio.run(_ask(folder.cluster(state)))
     engines = []
     for engine, answer in zip(state.engines, answers, strict=True):
         process = folder.first_process(engine)

@@ -90,6 +90,16 @@ class State(BaseModel):
     launch: str
     engines: list[EngineState]
 
+    def differs(self, source: str) -> str:
+        """What to say where a file does not say what the launch was started from.
+
+        Args:
+            source: that file.
+        """
+        if source == self.source:
+            return f"{source} has changed since `live up`"
+        return f"{source} does not say what {self.name} was started from, which is {self.source}"
+
 
 def definition(file: LaunchFile) -> str:
     """Fingerprint of what a file says."""
@@ -98,8 +108,15 @@ def definition(file: LaunchFile) -> str:
 
 
 def state_root() -> Path:
-    """The folder of all clusters' folders: `$DISAGGROUTE_STATE`, else `.disaggroute/live` where the command runs."""
-    return Path(os.environ.get(VARIABLE) or ".disaggroute/live").absolute()
+    """The folder of all clusters' folders: `$DISAGGROUTE_STATE`, else `.disaggroute/live` where the command runs.
+
+    Raises:
+        ValueError: the folder where it runs has been removed.
+    """
+    try:
+        return Path(os.environ.get(VARIABLE) or ".disaggroute/live").absolute()
+    except FileNotFoundError:
+        raise ValueError(f"the folder in which this runs was removed; go to another one, or set {VARIABLE}") from None
 
 
 def folder_name(name: str) -> str:
@@ -183,6 +200,20 @@ class StateFolder:
         if state.name != self.name:
             raise ValueError(f"{self.path} is the state of the cluster {state.name}; give {self.name} another name")
         return state
+
+    def cluster(self, state: State) -> LiveCluster:
+        """The cluster of a launch.
+
+        Raises:
+            ValueError: its file is unreadable or of other engines.
+        """
+        try:
+            cluster = LiveCluster.load(self.cluster_file)
+            if [(role, k) for role, k, _ in cluster.engines()] != [(each.role, each.index) for each in state.engines]:
+                raise ValueError(f"{self.cluster_file} has other engines than {self._file}")
+        except ValueError as error:
+            raise ValueError(f"{error}; `disaggroute live down {self.name}` and `live up` write it anew") from None
+        return cluster
 
     def write(self, state: State, cluster: LiveCluster | None = None) -> None:
         """Writes a launch down, and the cluster that it leads to.

@@ -23,7 +23,7 @@ from disaggroute.live.running import running
 from disaggroute.live.up import processes, raising
 from disaggroute.live.up.raising import down, up
 from disaggroute.live.up.standing import standing, standings
-from disaggroute.live.up.state import State, StateFolder, started
+from disaggroute.live.up.state import State, StateFolder, started, state_root
 
 from .pretended import launch_of, of_launch, pretended, quiet, until, written
 
@@ -220,9 +220,10 @@ def test_two_at_a_time_are_refused(tmp_path: Path, folder: StateFolder) -> None:
 def test_a_file_that_has_changed_is_refused_until_it_is_down(tmp_path: Path) -> None:
     up(pretended(tmp_path), "c.yaml", quiet)
     changed = pretended(tmp_path, decode=2)
-    with pytest.raises(ValueError, match=r"^c\.yaml has changed since `live up`; run `disaggroute live down c\.yaml`"):
+    with pytest.raises(ValueError, match=r"^c\.yaml has changed since `live up`; run `disaggroute live down pret"):
         up(changed, "c.yaml", quiet)
-    with pytest.raises(ValueError, match=r"cluster\.yaml has changed since `live up`; run `disaggroute live down "):
+    said = r"cluster\.yaml does not say what pretended was started from, which is c\.yaml; run `disagg"
+    with pytest.raises(ValueError, match=said):
         running(tmp_path / "cluster.yaml")
     assert not standing(changed).well and "has changed since `live up`" in standing(changed).complaint
     down(NAME)
@@ -369,6 +370,33 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, folder: StateFolde
     with pytest.raises(ValueError, match=r"state\.json is no state of this version; end its engines by hand"):
         up(pretended(tmp_path), "c.yaml", quiet)
     (folder.path / "state.json").unlink()
+
+
+@pytest.mark.parametrize("text", ["", "model: m\nprofile: a40-qwen2.5-3b\nmixed: [{url: 'http://127.0.0.1:1'}]\n"])
+def test_a_cluster_that_cannot_be_read_is_named_with_the_way_out(
+    tmp_path: Path, folder: StateFolder, text: str
+) -> None:
+    file = pretended(tmp_path)
+    up(file, "c.yaml", quiet)
+    folder.cluster_file.write_text(text)
+    for ask in (lambda: up(file, "c.yaml", quiet), lambda: standing(file), lambda: running(tmp_path / "cluster.yaml")):
+        with pytest.raises(ValueError, match=r"; `disaggroute live down pretended` and `live up` write it anew$"):
+            ask()
+    down(NAME)
+    up(file, "c.yaml", quiet)
+    assert standing(file).well
+
+
+def test_a_working_folder_that_was_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISAGGROUTE_STATE")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(gone)
+        gone.rmdir()
+        with pytest.raises(ValueError, match="the folder in which this runs was removed; go to another one, or set "):
+            state_root()
+    monkeypatch.setenv("DISAGGROUTE_STATE", str(tmp_path / "state"))
 
 
 def test_a_state_that_cannot_be_read_hides_no_other_cluster(tmp_path: Path, folder: StateFolder) -> None:
