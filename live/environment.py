@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,6 +40,8 @@ SIMULATED = ("topology", "profile")
 
 _players: weakref.WeakValueDictionary[tuple[str, int], LiveDisaggRouteEnv] = weakref.WeakValueDictionary()
 """The environment of this process that plays an engine, by address."""
+
+os.register_at_fork(after_in_child=_players.clear)
 
 
 class LiveDisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):

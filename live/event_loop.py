@@ -54,22 +54,36 @@ class LoopThread:
 
         Returns:
             What it returned, or raises what it raised.
+
+        Raises:
+            RuntimeError: the thread does not run in this process, or would wait for itself.
         """
-        future: Future[T] | None = None
+        problem = self._problem()
+        if problem:
+            story.close()
+            raise RuntimeError(problem)
+        future: Future[tuple[list[T], BaseException | None]] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(story, self._loop)
-            return future.result()
+            future = asyncio.run_coroutine_threadsafe(_caught(story), self._loop)
+            result, error = future.result()
         except BaseException:
             if future is not None:
                 future.cancel()
             raise
+        if error is not None:
+            raise error
+        return result[0]
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Runs a last coroutine and ends the thread; in this very thread, nothing is waited for.
 
         Args:
-            last: what is left to do; an error of it ends the thread all the same.
+            last: what is left to do; an error of it ends the thread all the same. It is not done where the thread does
+                not run, as in a process that was forked.
         """
+        if not self._thread.is_alive():
+            last.close()
+            return
         future = asyncio.run_coroutine_threadsafe(last, self._loop)
         if threading.current_thread() is self._thread:  # An object was collected here.
             future.add_done_callback(self._stop)
@@ -81,5 +95,24 @@ class LoopThread:
             self._stop(future)
             self._thread.join()
 
+    def _problem(self) -> str | None:
+        """Why nothing can be asked of the thread."""
+        if threading.current_thread() is self._thread:
+            return f"the thread {self._thread.name!r} would wait for itself; ask it from another one"
+        if not self._thread.is_alive():
+            return (
+                f"the thread {self._thread.name!r} does not run: it has ended, or is that of the process from which "
+                "this one was forked; close() what it belongs to and begin anew"
+            )
+        return None
+
     def _stop(self, _: Future[None]) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _caught(story: Coroutine[Any, Any, T]) -> tuple[list[T], BaseException | None]:
+    """What a coroutine returned, or the error of it that would end the loop."""
+    try:
+        return [await story], None
+    except (KeyboardInterrupt, SystemExit) as error:
+        return [], error

@@ -181,14 +181,14 @@ class LaunchFile(ClusterFields[LaunchEntry]):
         free = launch.devices
         if free is None:
             free = [device for device in range(need + len(given)) if device not in given]
-        if launch.share_devices:
-            free = [*free] * need  # Round and round.
-        if len(free) < need:
+        if len(free) < need and not launch.share_devices:
             each = f", {launch.tensor_parallel} each" if launch.tensor_parallel > 1 else ""
             raise ValueError(f"launch.devices is {free}; {len(without)} engines need {need} of them{each}")
         found = {(role, k): tuple(entry.devices) for role, k, entry in engines if entry.devices is not None}
         for number, place in enumerate(without):
-            found[place] = tuple(free[number * launch.tensor_parallel :][: launch.tensor_parallel])
+            first = number * launch.tensor_parallel
+            # Where they are shared, round and round.
+            found[place] = tuple(free[k % len(free)] for k in range(first, first + launch.tensor_parallel))
         return {(role, k): found[role, k] for role, k, _ in engines}
 
 

@@ -30,6 +30,6 @@ def running(name_or_path: str | Path) -> LiveCluster:
     if state is None or all(folder.first_process(engine) is None for engine in state.engines):
         raise ValueError(f"{name_or_path} is not up; run `disaggroute live up {name_or_path}` first")
     if state.definition != definition(file):
-        how = f"run `disaggroute live down {name_or_path}` and `live up`"
-        raise ValueError(f"{name_or_path} has changed since `live up`; {how}")
-    return LiveCluster.load(folder.cluster_file)
+        how = f"run `disaggroute live down {file.name}` and `live up {name_or_path}`"
+        raise ValueError(f"{state.differs(str(name_or_path))}; {how}")
+    return folder.cluster(state)

@@ -103,8 +103,8 @@ class Player:
         await self.close()
         setting = self._setting
         learns = setting.predictor.learns
-        # The agent has decided before its request is sent, so that no decision is late here.
-        options = ServiceOptions(predictor=learns or "bucket", drain_s=0, decision_budget_s=60.0)
+        # What the agent says counts, however busy this machine is when it is passed on.
+        options = ServiceOptions(predictor=learns or "bucket", drain_s=0, decision_budget_s=60)
         service = Service(self._cluster, options, policy=AgentPolicy())
         try:
             await service.start(MEET_S)

@@ -67,10 +67,10 @@ def status(
 ) -> None:
     """Show which engines run and answer; exit code 1 if something is not well."""
     from ..launch_file import read
-    from .standing import standing, standing_of
+    from .standing import standing, standings
     from .state import state_root
 
-    found = [standing_of(name) for name in _names()] if cluster is None else [standing(read(cluster))]
+    found = standings() if cluster is None else [standing(read(cluster))]
     for each in found:
         _show(each)
     if not found:
@@ -96,18 +96,11 @@ def _name(cluster: str) -> str:
     """
     from ...envs import catalog
     from ..cluster_file import LiveCluster
-    from .state import StateFolder
-
-    if not cluster.endswith((".yaml", ".yml")) and StateFolder(cluster).read() is not None:
-        return cluster
-    return str(catalog.read("live", cluster).get("name", LiveCluster.model_fields["name"].default))
-
-
-def _names() -> list[str]:
-    """Names of the clusters that are up, or were when something broke off."""
     from .state import started
 
-    return started()
+    if cluster in started():
+        return cluster
+    return str(catalog.read("live", cluster).get("name", LiveCluster.model_fields["name"].default))
 
 
 def _show(found: Standing) -> None:
@@ -116,18 +109,20 @@ def _show(found: Standing) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if found.engines:
-        table = Table(box=SIMPLE_HEAD, title=found.name, title_justify="left")
+        table = Table(box=SIMPLE_HEAD, title=Text(found.name), title_justify="left")
         for column in ("engine", "role", "pid", "alive", "healthy", "url", "version", "since", "log"):
             table.add_column(column, no_wrap=True)
         for engine in found.engines:
             alive = ("yes" if engine.pid else "no") if engine.here else ""
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(engine.since)) if engine.since else ""
-            table.add_row(
+            cells = (
                 *(engine.name, engine.role, str(engine.pid or ""), alive, "yes" if engine.healthy else "no"),
                 *(engine.url, engine.version, since, engine.log),
             )
+            table.add_row(*(Text(cell) for cell in cells))  # A name may look like markup.
         # Lines are not folded where nobody looks at a screen.
         width = max(Console().width, Console(width=1_000).measure(table).maximum)
         Console(highlight=False, width=width).print(table)
@@ -144,7 +139,7 @@ def _progress() -> Iterator[Tell]:
     from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     progress = Progress(*columns, console=console)
     tasks: dict[str, TaskID] = {}
 

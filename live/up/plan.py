@@ -18,6 +18,7 @@ from ..engines.tiny_model import make_tiny_model
 from ..engines.vllm_command import HIDDEN_VARIABLES, EngineOptions, VllmCommand
 from ..launch_file import EmulatorLaunch, LaunchEntry, LaunchFile, VllmLaunch
 from .devices import check_devices
+from .processes import MARK
 from .state import EngineState, State, definition
 
 TINY = "tiny"
@@ -57,6 +58,9 @@ def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluste
             options = _vllm_options(file, launch, entry, devices.get((role, k)))
             command = VllmCommand(role, model, file.model, port, side, options)
             words, needed, hidden = command.words(program, None), command.environment(), list(HIDDEN_VARIABLES)
+        words = [*words, *launch.arguments, *entry.arguments]
+        environment = needed | launch.environment | entry.environment
+        _check_words(name, words, environment)
         engines.append(
             EngineState(
                 role=role,
@@ -64,8 +68,8 @@ def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluste
                 name=name,
                 port=port,
                 side_channel_port=side,
-                words=[*words, *launch.arguments, *entry.arguments],
-                environment=needed | launch.environment | entry.environment,
+                words=words,
+                environment=environment,
                 hidden=hidden,
             )
         )
@@ -111,10 +115,24 @@ def _port(file: LaunchFile, field: str, role: Role, index: int, written: Contain
     return own
 
 
+def _check_words(name: str, words: list[str], environment: dict[str, str]) -> None:
+    """Refuses what no process can be given.
+
+    Raises:
+        ValueError: names it.
+    """
+    for word in (*words, *environment, *environment.values()):
+        if "\0" in word:
+            raise ValueError(f"{name}: {word!r} holds a null character; neither a command nor a variable can")
+    for variable in environment:
+        if not variable or "=" in variable or variable == MARK:
+            raise ValueError(f"{name}: environment has {variable!r}; that is no name that a variable may be given")
+
+
 def _python(launch: VllmLaunch) -> Path:
     if launch.python is None:
         return engine_python(launch.device)
-    if not os.access(launch.python, os.X_OK):
+    if not (launch.python.is_file() and os.access(launch.python, os.X_OK)):
         raise ValueError(f"launch.python is {launch.python}, which cannot be run")
     return launch.python.absolute()
 

@@ -92,7 +92,7 @@ def parse(stat: str) -> Process | None:
 def look(pid: int) -> Process | None:
     """The process of an id; None if there is none."""
     try:
-        return parse((PROC / str(pid) / "stat").read_text())
+        return parse((PROC / str(pid) / "stat").read_text(errors="replace"))  # A name may be any bytes.
     except OSError:
         return None
 

@@ -20,10 +20,16 @@ from .state import EngineState, State, StateFolder, definition, mark
 Tell = Callable[[str, str], None]
 """Is told an engine's name and what it does: starting, ready, running or ended."""
 
-WRITE_DOWN = 'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && exec "$@" < /dev/null'
+WRITE_DOWN = (
+    'read -r stat < /proc/$$/stat && printf "%s\\n" "$stat" > "$0" && test -e "${0%/*}/state.json" '
+    '&& exec "$@" < /dev/null'
+)
 """For a shell that notes what the kernel calls it and then becomes the engine: so there is no moment at which an engine
 runs and is not written down. The id and the start of the process stay the same. Its input is the lock, which it lets go
-when it has noted itself: until then nobody looks for it in vain."""
+when it has noted itself: until then nobody looks for it in vain. It becomes none where `live down` has come first."""
+
+FREE_S = 2.0
+"""For which the port of an engine that was killed may still be taken."""
 
 DOWN_S = 15.0
 """For which engines may take to end by themselves."""
@@ -54,7 +60,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
     with folder.alone() as lock:
         state = folder.read()
         if state is not None and state.definition != definition(file) and folder.processes(state):
-            raise ValueError(f"{source} has changed since `live up`; run `disaggroute live down {source}` first")
+            raise ValueError(f"{state.differs(source)}; run `disaggroute live down {file.name}` first")
         if state is None or state.definition != definition(file):
             folder.forget()
             state, cluster = plan(file, source, folder.path)
@@ -63,7 +69,7 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
             folder.write(state, cluster)
             fresh = True
         else:
-            cluster, fresh = LiveCluster.load(folder.cluster_file), False
+            cluster, fresh = folder.cluster(state), False
         started: list[EngineState] = []
         try:
             missing = [engine for engine in state.engines if folder.first_process(engine) is None]
@@ -112,6 +118,8 @@ def down(name: str) -> int:
             return 0
         running = sum(bool(folder.processes(state, [engine])) for engine in state.engines)
         _end(folder, state, state.engines)
+        folder.close()
+        _end(folder, state, state.engines)  # What a killed `live up` was just starting is noted by now, or ends.
         folder.forget()
     return running
 
@@ -132,6 +140,9 @@ def _clear(folder: StateFolder, state: State, missing: list[EngineState]) -> Non
     for engine in missing:
         for field in ("port", "side_channel_port"):
             port = getattr(engine, field)
+            limit = time.monotonic() + FREE_S
+            while not is_free(port) and time.monotonic() < limit:
+                time.sleep(0.05)
             if not is_free(port):
                 raise ValueError(f"the {field} of {engine.name} is {port}, which is taken; end what listens there")
 
@@ -168,10 +179,11 @@ def _wait(folder: StateFolder, state: State, tell: Tell, limit_s: float) -> None
     while waiting:
         for engine in list(waiting):
             log = folder.log(engine)
-            if folder.first_process(engine) is None:  # Whoever answers at its port by now.
+            answers = is_healthy(engine.port)
+            if folder.first_process(engine) is None:  # Somebody else may answer at its port.
                 said = _reason(folder, engine)
                 raise RuntimeError(f"{engine.name} ended before it was ready ({said}); its log is {log}")
-            if is_healthy(engine.port):
+            if answers:
                 waiting.remove(engine)
                 tell(engine.name, "ready")
             elif time.monotonic() > limit:

@@ -10,7 +10,7 @@ import orjson
 from ..cluster_file import LiveCluster, Role
 from ..http_client import HttpClient, Unreachable
 from ..launch_file import LaunchFile
-from .state import StateFolder, definition
+from .state import StateFolder, definition, started
 
 ASK_S = 5.0
 """For an engine's answer."""
@@ -96,13 +96,24 @@ def standing_of(name: str) -> Standing:
     state = folder.read()
     if state is None:
         return Standing(name, [], complaint=f"{name} is not up; `disaggroute live up` starts it")
-    answers = asyncio.run(_ask(LiveCluster.load(folder.cluster_file)))
+    answers = asyncio.run(_ask(folder.cluster(state)))
     engines = []
     for engine, answer in zip(state.engines, answers, strict=True):
         process = folder.first_process(engine)
         pid, since = (process.pid, process.since) if process else (None, None)
         engines.append(replace(answer, here=True, pid=pid, since=since, log=folder.log(engine).name))
     return Standing(name, engines, str(folder.path))
+
+
+def standings() -> list[Standing]:
+    """How all clusters stand that are up, or were when something broke off."""
+    found = []
+    for name in started():
+        try:
+            found.append(standing_of(name))
+        except ValueError as error:  # One that is unreadable hides no other.
+            found.append(Standing(name, [], str(StateFolder(name).path), str(error)))
+    return found
 
 
 async def _ask(cluster: LiveCluster) -> list[EngineStanding]:
@@ -127,4 +138,4 @@ def _version(body: bytes) -> str:
     except ValueError:
         return ""
     version = said.get("version") if isinstance(said, dict) else None
-    return version[:40] if isinstance(version, str) else ""
+    return version[:40] if isinstance(version, str) and version.isprintable() else ""

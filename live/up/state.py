@@ -37,6 +37,9 @@ SCHEMA = 1
 LOCK_S = 2.0
 """For which the lock is waited for: what a killed `live up` had begun to start holds it until it is written down."""
 
+MOST_BYTES = 200
+"""Of a folder's name: file systems take 255."""
+
 
 class EngineState(BaseModel):
     """One engine that was or is to be started.
@@ -92,6 +95,16 @@ class State(BaseModel):
     launch: str
     engines: list[EngineState]
 
+    def differs(self, source: str) -> str:
+        """What to say where a file does not say what the launch was started from.
+
+        Args:
+            source: that file.
+        """
+        if source == self.source:
+            return f"{source} has changed since `live up`"
+        return f"{source} does not say what {self.name} was started from, which is {self.source}"
+
 
 def definition(file: LaunchFile) -> str:
     """Fingerprint of what a file says."""
@@ -100,27 +113,31 @@ def definition(file: LaunchFile) -> str:
 
 
 def state_root() -> Path:
-    """The folder of all clusters' folders: `$DISAGGROUTE_STATE`, else `.disaggroute/live` where the command runs."""
-    return Path(os.environ.get(VARIABLE) or ".disaggroute/live").absolute()
+    """The folder of all clusters' folders: `$DISAGGROUTE_STATE`, else `.disaggroute/live` where the command runs.
+
+    Raises:
+        ValueError: the folder where it runs has been removed.
+    """
+    try:
+        return Path(os.environ.get(VARIABLE) or ".disaggroute/live").absolute()
+    except FileNotFoundError:
+        raise ValueError(f"the folder in which this runs was removed; go to another one, or set {VARIABLE}") from None
 
 
 def folder_name(name: str) -> str:
     """The name of a cluster's folder."""
-    return file_name(name).lstrip(".-") or "live"
+    plain = file_name(name).lstrip(".-") or "live"
+    return plain.encode()[:MOST_BYTES].decode(errors="ignore")
 
 
 def started() -> list[str]:
-    """Names of the clusters of which there is a state, sorted.
-
-    Raises:
-        ValueError: one is unreadable.
-    """
+    """Names of the clusters of which there is a state, sorted; that of its folder where the state is unreadable."""
     names = []
     for file in sorted(state_root().glob("*/state.json")):
         try:
             names.append(str(json.loads(file.read_bytes())["name"]))
         except (OSError, ValueError, KeyError, TypeError):
-            raise ValueError(f"{file} is unreadable; end its engines by hand, and remove it") from None
+            names.append(file.parent.name)
     return names
 
 
@@ -192,10 +209,25 @@ class StateFolder:
         try:
             state = State.model_validate_json(content)
         except ValidationError:
-            raise ValueError(f"{self._file} is no state of this version; end its engines by hand") from None
+            what = "is no state of this version; end its engines by hand, and remove it"
+            raise ValueError(f"{self._file} {what}") from None
         if state.name != self.name:
             raise ValueError(f"{self.path} is the state of the cluster {state.name}; give {self.name} another name")
         return state
+
+    def cluster(self, state: State) -> LiveCluster:
+        """The cluster of a launch.
+
+        Raises:
+            ValueError: its file is unreadable or of other engines.
+        """
+        try:
+            cluster = LiveCluster.load(self.cluster_file)
+            if [(role, k) for role, k, _ in cluster.engines()] != [(each.role, each.index) for each in state.engines]:
+                raise ValueError(f"{self.cluster_file} has other engines than {self._file}")
+        except ValueError as error:
+            raise ValueError(f"{error}; `disaggroute live down {self.name}` and `live up` write it anew") from None
+        return cluster
 
     def write(self, state: State, cluster: LiveCluster | None = None) -> None:
         """Writes a launch down, and the cluster that it leads to.
@@ -210,6 +242,10 @@ class StateFolder:
             write_atomically(self.cluster_file, yaml.safe_dump(fields, sort_keys=False).encode())
         write_atomically(self._file, (state.model_dump_json(indent=1) + "\n").encode())
 
+    def close(self) -> None:
+        """From here on no process becomes an engine."""
+        self._file.unlink(missing_ok=True)
+
     def forget(self) -> None:
         """Removes what was written down, but the logs."""
         for file in [self._file, self.cluster_file, *self.path.glob("*.pid")]:
@@ -218,7 +254,7 @@ class StateFolder:
     def first_process(self, engine: EngineState) -> Process | None:
         """An engine's first process, if it runs."""
         try:
-            written = parse(self.pid_file(engine).read_text())
+            written = parse(self.pid_file(engine).read_text(errors="replace"))
         except OSError:
             return None
         return written if written is not None and written.runs() else None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -32,6 +34,7 @@ from disaggroute.live import router as live_router
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.environment import LiveDisaggRouteEnv
 from disaggroute.live.http_client import HttpClient
+from disaggroute.live.play.agent_policy import AgentPolicy
 from disaggroute.live.play.player import Player
 from disaggroute.live.service import Service
 from disaggroute.policies.agent import PolicyAgent
@@ -175,6 +178,9 @@ def test_what_the_agent_sees_is_what_a_router_state_shows_that_was_told_the_same
             super().__init__(*arguments, **named)
             self.told: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
+    def noted(state: Noted) -> tuple[Noted, list[Any], Any]:
+        return state, list(state.told), state.snapshot()
+
     def noting(name: str) -> Callable[..., Any]:
         def call(self: Noted, *arguments: Any, **named: Any) -> Any:
             self.told.append((name, arguments, named))
@@ -193,14 +199,15 @@ def test_what_the_agent_sees_is_what_a_router_state_shows_that_was_told_the_same
     while not terminated:
         seen[info["request"]] = observation
         observation, _, terminated, _, info = env.step((0, info["request"] % 2))
-    state: Noted = inside(env, lambda service: service.router.state)
-    names = [name for name, _, _ in state.told]
+    # At one moment: engines are polled on.
+    state, told, final = inside(env, lambda service: noted(service.router.state))
+    names = [name for name, _, _ in told]
     assert {"ask", "send", "withdraw", "prefill_done", "first_token", "token", "finished", "polled"} <= set(names)
 
     again = RouterState(state.cluster, state.constants, learns=state.learns)
     features = FeatureArrays.of_cluster(state.cluster, state.constants)
     shown = 0
-    for k, (name, arguments, named) in enumerate(state.told):
+    for k, (name, arguments, named) in enumerate(told):
         last = again.last_admission
         came = getattr(again, name)(*arguments, **named)
         if name == "ask" and names[k + 1] == "withdraw":
@@ -213,11 +220,11 @@ def test_what_the_agent_sees_is_what_a_router_state_shows_that_was_told_the_same
     assert shown == len(seen) == 12
 
     unasked = RouterState(state.cluster, state.constants, learns=state.learns)
-    for k, (name, arguments, named) in enumerate(state.told):
+    for k, (name, arguments, named) in enumerate(told):
         looked = (name == "ask" and names[k + 1] == "withdraw") or name == "withdraw"
         if not looked:
             getattr(unasked, name)(*arguments, **named)
-    assert unasked.snapshot() == again.snapshot() == state.snapshot(), "to look on changes nothing"
+    assert unasked.snapshot() == again.snapshot() == final, "to look on changes nothing"
 
 
 def test_an_agent_that_thinks_for_long_makes_requests_wait_and_they_queue(make: Any) -> None:
@@ -262,6 +269,25 @@ def test_a_static_predictor_says_what_is_expected_and_others_learn(make: Any) ->
         rest(env, info)
         assert set(live(env).records["predicted"].tolist()) <= predicted
         env.close()
+
+
+def test_what_the_agent_says_counts_however_long_it_takes_to_pass_it_on(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = AgentPolicy.route
+
+    def slowly(self: AgentPolicy, admission: Any) -> tuple[int, int]:
+        time.sleep(0.02)  # as on a machine that is busy
+        return route(self, admission)
+
+    monkeypatch.setattr(AgentPolicy, "route", slowly)
+    env = make(requests=8)
+    env.reset(seed=0)
+    terminated = False
+    while not terminated:
+        _, _, terminated, _, info = env.step((0, 1))
+        assert info["fallback"] is None
+    assert set(live(env).records["decode"][4:].tolist()) == {1}
 
 
 # --- what may happen to engines -------------------------------------------------------------------------------------
@@ -467,6 +493,56 @@ def test_nothing_is_left_of_one_that_was_forgotten(engines: EmulatedCluster) -> 
     del env
     gc.collect()
     assert threads() == 0
+
+
+def forked(do: Callable[[], Any]) -> int:
+    """The exit code of a copy of this process in which something is done; 99 where that never ends."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            do()
+            code = 0
+        finally:
+            os._exit(code)
+    for _ in range(3_000):
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return 99
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_that_the_environment_is_not_its_own_and_goes_on(make: Any) -> None:
+    env = make(requests=8, warmup_s=0.0)
+    env.reset(seed=0)
+
+    def told() -> None:
+        with pytest.raises(RuntimeError, match=r"does not run: .* forked; close\(\) what it belongs to and begin anew"):
+            env.step((0, 0))
+
+    def ended() -> None:
+        env.close()
+
+    def another() -> None:
+        make(requests=4, warmup_s=0.0).unwrapped._on_stage()  # no other environment of that process plays
+
+    assert [forked(told), forked(ended), forked(another)] == [0, 0, 0]
+    rest(env, {"action_mask": env.unwrapped._moment.masks})  # and here nothing has happened
+
+
+def test_an_agent_that_steps_or_ends_while_it_is_shown_the_admission_harms_nothing(make: Any) -> None:
+    env = make(requests=8, warmup_s=0.0)
+    env.reset(seed=0)
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        env.unwrapped.at_admission(lambda admission: env.unwrapped.at_admission(lambda again: None))
+    with pytest.raises(SystemExit):
+        env.unwrapped.at_admission(lambda admission: sys.exit())
+    _, _, _, _, info = env.step((0, 0))
+    rest(env, info)
 
 
 def test_an_episode_left_early_leaves_no_request_at_the_engines(make: Any) -> None:

@@ -89,3 +89,35 @@ def test_it_can_be_ended_from_its_own_thread() -> None:
     assert ended.wait(60)
     loop._thread.join(60)
     assert threads() == 0
+
+
+def test_a_thread_that_would_wait_for_itself_is_told() -> None:
+    loop = LoopThread("loop")
+
+    async def inside() -> None:
+        loop.run(nothing())
+
+    with pytest.raises(RuntimeError, match="the thread 'loop' would wait for itself; ask it from another one"):
+        loop.run(inside())
+    loop.close(nothing())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_program_ends_not_the_thread(error: type[BaseException]) -> None:
+    loop = LoopThread("loop")
+
+    async def end() -> None:
+        raise error
+
+    with pytest.raises(error):
+        loop.run(end())
+    assert loop.run(asyncio.sleep(0, "goes on")) == "goes on"
+    loop.close(nothing())
+
+
+def test_one_that_has_ended_is_told_and_closed_again_for_nothing() -> None:
+    loop = LoopThread("loop")
+    loop.close(nothing())
+    loop.close(nothing())
+    with pytest.raises(RuntimeError, match="the thread 'loop' does not run: it has ended, or is that of the process"):
+        loop.run(nothing())

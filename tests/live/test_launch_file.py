@@ -75,6 +75,12 @@ def test_engines_take_devices_in_order(launch: Any, changes: Any, devices: list[
     assert list(loaded(launch, **changes).devices().values()) == devices
 
 
+def test_many_engines_on_many_shared_devices_are_counted_round_and_round() -> None:
+    file = loaded(CUDA | {"devices": list(range(1_000)), "share_devices": True, "tensor_parallel": 64}, decode=1_024)
+    devices = list(file.devices().values())
+    assert len(devices) == 1_025 and devices[-1] == tuple((1_024 * 64 + k) % 1_000 for k in range(64))
+
+
 def test_the_studys_machine_gives_each_engine_a_gpu() -> None:
     file = read("a40-8gpu")
     assert isinstance(file, LaunchFile) and isinstance(file.launch, VllmLaunch)

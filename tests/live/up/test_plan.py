@@ -157,9 +157,27 @@ def test_engines_that_are_not_installed_are_refused_with_the_command(
     assert refused("cpu-smoke", tmp_path) == said
 
 
-def test_a_python_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
-    said = f"launch.python is {tmp_path}/python, which cannot be run"
-    assert refused("cpu-smoke", tmp_path, python=str(tmp_path / "python")) == said
+@pytest.mark.parametrize("name", ["python", "", "py\0thon"], ids=["none", "a folder", "no name"])
+def test_a_python_that_cannot_be_run_is_refused(tmp_path: Path, name: str) -> None:
+    python = str(tmp_path / name)
+    assert refused("cpu-smoke", tmp_path, python=python) == f"launch.python is {python}, which cannot be run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arguments": ["a\0b"]}, r"'a\x00b' holds a null character; neither a command nor a variable can"),
+        ({"environment": {"A": "a\0b"}}, r"'a\x00b' holds a null character; neither a command nor a variable can"),
+        ({"environment": {"A=B": "c"}}, "environment has 'A=B'; that is no name that a variable may be given"),
+        ({"environment": {"": "c"}}, "environment has ''; that is no name that a variable may be given"),
+        (
+            {"environment": {"DISAGGROUTE_LAUNCHED": "c"}},
+            "environment has 'DISAGGROUTE_LAUNCHED'; that is no name that a variable may be given",
+        ),
+    ],
+)
+def test_words_that_no_process_can_be_given_are_refused(tmp_path: Path, changes: Any, sentence: str) -> None:
+    assert refused("emulated-2p4d", tmp_path, **changes) == f"prefill/0: {sentence}"
 
 
 @pytest.mark.parametrize("field", ["port", "side_channel_port"])

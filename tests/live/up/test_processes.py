@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +48,15 @@ def test_a_name_may_hold_brackets_and_spaces() -> None:
 @pytest.mark.parametrize("line", ["", "42", "42 (a)", "x (a) S 1 2", "42 (a) S 1 x 3"])
 def test_what_is_no_line_of_the_kernel_is_nobody(line: str) -> None:
     assert parse(line) is None
+
+
+def test_a_process_whose_name_is_no_text_hides_no_other(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff)"
+    shutil.copy("/bin/sleep", odd)
+    with subprocess.Popen([odd, "1000"]) as process:
+        until(lambda: b"\xff" in Path(f"/proc/{process.pid}/stat").read_bytes(), "its name")
+        assert process.pid in {each.pid for each in every()}
+        process.kill()
 
 
 def test_a_process_that_has_ended_does_not_run_even_if_nobody_has_taken_note(sleeper: subprocess.Popen[bytes]) -> None:

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from disaggroute.__main__ import app
 from disaggroute.live.cluster_file import LiveCluster
+from disaggroute.live.engines.ports import is_free
 from disaggroute.live.engines.signs_of_life import is_healthy
 from disaggroute.live.running import running
 from disaggroute.live.up import commands, processes, raising, state
 from disaggroute.live.up.processes import look, marks
 from disaggroute.live.up.raising import down, up
-from disaggroute.live.up.standing import standing
-from disaggroute.live.up.state import State, StateFolder
+from disaggroute.live.up.standing import standing, standings
+from disaggroute.live.up.state import State, StateFolder, started, state_root
 
 from .pretended import launch_of, of_launch, pretended, quiet, until, written
 
@@ -282,9 +285,10 @@ def test_two_at_a_time_are_refused(
 def test_a_file_that_has_changed_is_refused_until_it_is_down(tmp_path: Path) -> None:
     up(pretended(tmp_path), "c.yaml", quiet)
     changed = pretended(tmp_path, decode=2)
-    with pytest.raises(ValueError, match=r"^c\.yaml has changed since `live up`; run `disaggroute live down c\.yaml`"):
+    with pytest.raises(ValueError, match=r"^c\.yaml has changed since `live up`; run `disaggroute live down pret"):
         up(changed, "c.yaml", quiet)
-    with pytest.raises(ValueError, match=r"cluster\.yaml has changed since `live up`; run `disaggroute live down "):
+    said = r"cluster\.yaml does not say what pretended was started from, which is c\.yaml; run `disagg"
+    with pytest.raises(ValueError, match=said):
         running(tmp_path / "cluster.yaml")
     assert not standing(changed).well and "has changed since `live up`" in standing(changed).complaint
     down(NAME)
@@ -300,7 +304,52 @@ def test_a_file_that_has_changed_while_nothing_ran_is_started_as_it_is(tmp_path:
     assert len(up(pretended(tmp_path, decode=2), "c.yaml", quiet).decode) == 2
 
 
-def test_a_port_that_somebody_has_taken_meanwhile_is_named(tmp_path: Path, folder: StateFolder) -> None:
+def test_a_process_that_was_about_to_become_an_engine_when_it_went_down_becomes_none(tmp_path: Path) -> None:
+    words = ["/bin/sh", "-c", raising.WRITE_DOWN, str(tmp_path / "prefill-0.pid"), "touch", str(tmp_path / "engine")]
+    subprocess.run(words)
+    assert not (tmp_path / "engine").exists()
+    (tmp_path / "state.json").touch()
+    subprocess.run(words)
+    assert (tmp_path / "engine").exists() and (tmp_path / "prefill-0.pid").exists()
+
+
+def test_one_that_notes_itself_while_down_runs_is_ended(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up(pretended(tmp_path), "c.yaml", quiet)
+    launch, end, looks = launch_of(NAME), raising._end, iter([False])
+
+    def late(*arguments: Any) -> None:
+        if next(looks, True):
+            end(*arguments)
+
+    monkeypatch.setattr(raising, "_end", late)
+    down(NAME)
+    assert not of_launch(launch)
+
+
+def test_a_port_that_is_not_free_at_once_after_a_kill_is_waited_for(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, asked = pretended(tmp_path), []
+    up(file, "c.yaml", quiet)
+    decode = pids(folder)[1]
+    assert decode is not None
+    os.kill(decode, signal.SIGKILL)
+    until(lambda: pids(folder)[1] is None, "its end")
+
+    def free(port: int) -> bool:
+        asked.append(port)
+        return len(asked) > 3 and is_free(port)
+
+    monkeypatch.setattr(raising, "is_free", free)
+    up(file, "c.yaml", quiet)
+    assert asked[:4] == [asked[0]] * 4
+
+
+def test_a_port_that_somebody_has_taken_meanwhile_is_named(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = pretended(tmp_path)
     up(file, "c.yaml", quiet)
     engine = state_of(folder).engines[1]
@@ -308,6 +357,8 @@ def test_a_port_that_somebody_has_taken_meanwhile_is_named(tmp_path: Path, folde
     assert decode is not None
     os.kill(decode, signal.SIGKILL)
     until(lambda: pids(folder)[1] is None, "its end")
+    until(lambda: is_free(engine.port), "its port")
+    monkeypatch.setattr(raising, "FREE_S", 0.1)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", engine.port))
@@ -386,6 +437,87 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, folder: StateFolde
     (folder.path / "state.json").unlink()
 
 
-@pytest.mark.parametrize(("name", "found"), [("a b/c", "a-b-c"), ("..", "live"), (".hidden", "hidden"), ("é", "é")])
+@pytest.mark.parametrize("text", ["", "model: m\nprofile: a40-qwen2.5-3b\nmixed: [{url: 'http://127.0.0.1:1'}]\n"])
+def test_a_cluster_that_cannot_be_read_is_named_with_the_way_out(
+    tmp_path: Path, folder: StateFolder, text: str
+) -> None:
+    file = pretended(tmp_path)
+    up(file, "c.yaml", quiet)
+    folder.cluster_file.write_text(text)
+    for ask in (lambda: up(file, "c.yaml", quiet), lambda: standing(file), lambda: running(tmp_path / "cluster.yaml")):
+        with pytest.raises(ValueError, match=r"; `disaggroute live down pretended` and `live up` write it anew$"):
+            ask()
+    down(NAME)
+    up(file, "c.yaml", quiet)
+    assert standing(file).well
+
+
+def test_a_working_folder_that_was_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISAGGROUTE_STATE")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(gone)
+        gone.rmdir()
+        with pytest.raises(ValueError, match="the folder in which this runs was removed; go to another one, or set "):
+            state_root()
+    monkeypatch.setenv("DISAGGROUTE_STATE", str(tmp_path / "state"))
+
+
+def test_a_state_that_cannot_be_read_hides_no_other_cluster(tmp_path: Path, folder: StateFolder) -> None:
+    up(pretended(tmp_path), "c.yaml", quiet)
+    broken = StateFolder("broken")
+    broken.path.mkdir(parents=True)
+    (broken.path / "state.json").write_text('{"nam')
+    assert started() == ["broken", NAME]
+    ill, well = standings()
+    assert not ill.well and ill.complaint.endswith("end its engines by hand, and remove it") and well.well
+    done = CliRunner().invoke(app, ["live", "down", NAME])
+    assert done.output == "pretended is down; 2 engines ended\n"
+
+
+def test_a_note_of_a_process_that_is_no_text_is_a_process_that_nobody_knows(
+    tmp_path: Path, folder: StateFolder
+) -> None:
+    up(pretended(tmp_path), "c.yaml", quiet)
+    launch = launch_of(NAME)
+    folder.pid_file(state_of(folder).engines[0]).write_bytes(b"\xff\xfe\n")
+    assert pids(folder)[0] is None
+    down(NAME)
+    assert not of_launch(launch)
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:
+    file = written(tmp_path, name="[/q]", decode=[{"name": "[/red] [bold]x"}])
+    try:
+        done = CliRunner().invoke(app, ["live", "up", str(file)])
+        assert done.exit_code == 0 and "[/red] [bold]x ready" in done.output
+        done = CliRunner().invoke(app, ["live", "status"])
+        assert done.exit_code == 0 and "[/q]" in done.output and "[/red] [bold]x" in done.output
+    finally:
+        down("[/q]")
+
+
+def test_an_engine_that_has_ended_is_not_ready_because_somebody_else_answers_at_its_port(
+    tmp_path: Path, folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(port: int) -> bool:
+        engine = state_of(folder).engines[1]
+        until(lambda: port != engine.port or folder.first_process(engine) is None, "its end")
+        return True
+
+    monkeypatch.setattr(raising, "is_healthy", answered)
+    file = pretended(tmp_path, decode=[{"environment": {"DOES": "broken"}}])
+    with pytest.raises(RuntimeError, match=r"decode/0 ended before it was ready \(ValueError: the block size is odd"):
+        up(file, "c.yaml", quiet)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        *[("a b/c", "a-b-c"), ("..", "live"), (".hidden", "hidden"), ("é", "é")],
+        ("漢" * 100, "漢" * 66),  # three bytes each
+    ],
+)
 def test_a_folder_is_named_like_its_cluster_as_far_as_it_can(name: str, found: str, tmp_path: Path) -> None:
     assert StateFolder(name, tmp_path).path == tmp_path / found
