@@ -54,9 +54,11 @@ def test_a_process_whose_name_is_no_text_hides_no_other(tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/\xff)"
     shutil.copy("/bin/sleep", odd)
     with subprocess.Popen([odd, "1000"]) as process:
-        until(lambda: b"\xff" in Path(f"/proc/{process.pid}/stat").read_bytes(), "its name")
-        assert process.pid in {each.pid for each in every()}
-        process.kill()
+        try:
+            until(lambda: b"\xff" in Path(f"/proc/{process.pid}/stat").read_bytes(), "its name")
+            assert process.pid in {each.pid for each in every()}
+        finally:
+            process.kill()
 
 
 def test_a_process_that_has_ended_does_not_run_even_if_nobody_has_taken_note(sleeper: subprocess.Popen[bytes]) -> None:
