@@ -16,7 +16,6 @@ from disaggroute.live.engines.installation import engine_python
 from disaggroute.live.engines.launcher import EngineOptions, RealEngine, start_all
 from disaggroute.live.engines.tiny_model import make_tiny_model
 
-from .cpu_smoke import cpu_smoke as cpu_smoke
 from .processes import until_gone
 
 LEASE_S = 15
