@@ -52,9 +52,12 @@ class PoolFit:
     ratios: dict[str, float]
     own: dict[str, LinearFit]
 
-    def residuals(self) -> Floats:
-        """(n,) of all rows against the pool's fit."""
-        return self.fit.residuals
+    def of(self, engine: str) -> PoolFit:
+        """What holds for one engine: its own measurements and fit if it deviates, else the pool's."""
+        if engine not in self.own:
+            return self
+        mine = [k for k, row in enumerate(self.rows) if row.engine == engine]
+        return PoolFit([self.rows[k] for k in mine], self.seconds[mine], self.own[engine], {}, {})
 
 
 @dataclass(frozen=True, eq=False)
