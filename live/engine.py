@@ -203,6 +203,36 @@ def series_of(version: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return version[:1] if version[0] else version[:2]
 
 
+def engines_of(cluster: LiveCluster) -> list[Engine]:
+    """The engines of a cluster, in its order, for somebody who asks them past any router; nobody has seen them yet."""
+    return [
+        Engine.of(role, cluster.engine_name(role, k), entry, faults=1, pause_s=1.0)
+        for role, k, entry in cluster.engines()
+    ]
+
+
+async def meet_every(engines: list[Engine], cluster: LiveCluster, timeout: float) -> None:
+    """Meets engines side by side, all of which must be there and fit each other.
+
+    Args:
+        engines: of the cluster.
+        cluster: what they must fit.
+        timeout: s for each question.
+
+    Raises:
+        Unfit: one is not what the cluster says, or they differ.
+        Unreachable: some do not answer; names them.
+    """
+    problems = await meet_all(engines, cluster, timeout)
+    unfit = next((problem for problem in problems if isinstance(problem, Unfit)), None)
+    if unfit is not None:
+        raise unfit
+    away = [f"{engine.name}: {problem}" for engine, problem in zip(engines, problems, strict=True) if problem]
+    if away:
+        raise Unreachable(f"{cluster.name} is not up ({'; '.join(away)})")
+    check_alike(engines)
+
+
 async def meet_all(engines: list[Engine], cluster: LiveCluster, timeout: float) -> list[Unfit | Unreachable | None]:
     """Meets engines side by side; for each None, or what is wrong."""
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import orjson
 
-from ..envs.cluster import PS_PER_S
 from .clock import Clock
 from .cluster_file import LiveCluster
-from .engine import Engine, meet_all
+from .engine import Engine, engines_of, meet_every
 from .engine_counts import Counted
 from .engine_metrics import Reported
 from .http_client import JSON, Unreachable
 from .leg import message_of
+from .prefix_cache import NoReset, reset_prefix_cache
 from .reply import Failed, Reply, read_stream, read_whole
 from .two_legs import ASK, COMPLETIONS, PARAMETERS, BadHandover, handover
 
@@ -60,10 +60,7 @@ class Probe:
     def __init__(self, cluster: LiveCluster, seed: int | None = None) -> None:
         self.cluster = cluster
         self.clock = Clock(cluster.time_scale)
-        self.engines = [
-            Engine.of(role, cluster.engine_name(role, k), entry, faults=1, pause_s=1.0)
-            for role, k, entry in cluster.engines()
-        ]
+        self.engines = engines_of(cluster)
         self.prefill, self.decode, self.mixed = (
             [engine for engine in self.engines if engine.role == role] for role in ("prefill", "decode", "mixed")
         )
@@ -75,14 +72,14 @@ class Probe:
         """Meets the engines.
 
         Raises:
-            Unreachable: one does not answer.
-            Unfit: one is not what the cluster says.
+            Unreachable: some do not answer.
+            Unfit: one is not what the cluster says, or they differ.
         """
-        problems = await meet_all(self.engines, self.cluster, QUESTION_S)
-        for engine, problem in zip(self.engines, problems, strict=True):
-            if problem is not None:
-                await self.close()
-                raise Unreachable(f"{engine.name}: {problem}") if isinstance(problem, Unreachable) else problem
+        try:
+            await meet_every(self.engines, self.cluster, QUESTION_S)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -119,7 +116,7 @@ class Probe:
 
     def seconds(self) -> float:
         """Now, s of the engines."""
-        return self.clock.now() / PS_PER_S
+        return self.clock.seconds()
 
     # --- requests ---
 
@@ -127,7 +124,7 @@ class Probe:
         """A request that one engine answers alone.
 
         Args:
-            engine: which; prefill engines may only be asked for one token.
+            engine: which; emulated prefill engines give one token only.
             prompt: token ids.
             output: exact number of tokens.
             stream: whether tokens come one by one.
@@ -194,14 +191,10 @@ class Probe:
 
     async def reset_prefix_cache(self, engine: Engine) -> bool:
         """Whether the engine has emptied its prefix cache; only some can be asked to."""
-        answer = await engine.client.fetch("POST", "/reset_prefix_cache", timeout=QUESTION_S)
-        if answer.status != 200:
-            return False
         try:
-            said = orjson.loads(answer.body or b"{}")
-        except ValueError:
-            return True
-        return not isinstance(said, dict) or bool(said.get("success", True))
+            return await reset_prefix_cache(engine.client, QUESTION_S)
+        except NoReset:
+            return False
 
     async def wait_idle(self) -> None:
         """Returns when no engine has a request.

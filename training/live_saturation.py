@@ -40,7 +40,7 @@ def saturate_live(
         target: share of the ceiling, between 0 and 1.
         policy: the reference policy.
         seeds: traces to average over; by default the first one of the saturation range.
-        out: folder; by default `results/saturation-<workload>-<cluster>-<key>`.
+        out: folder; by default `results/saturation-<workload>-<cluster>-live-<key>`.
         on_probe: told after each rate.
         say: told what is done.
 

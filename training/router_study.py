@@ -60,7 +60,7 @@ def read_counts(text: str) -> tuple[int, ...]:
     """
     counts = []
     for part in text.split(","):
-        if not part.strip().lstrip("-").isdecimal():
+        if not part.strip().removeprefix("-").isdecimal():
             raise ValueError(f"counts is {text!r}; it must be whole numbers of routers, such as 1,2,4,8")
         counts.append(int(part))
     if len(set(counts)) < len(counts):

@@ -52,9 +52,12 @@ class PoolFit:
     ratios: dict[str, float]
     own: dict[str, LinearFit]
 
-    def residuals(self) -> Floats:
-        """(n,) of all rows against the pool's fit."""
-        return self.fit.residuals
+    def of(self, engine: str) -> PoolFit:
+        """What holds for one engine: its own measurements and fit if it deviates, else the pool's."""
+        if engine not in self.own:
+            return self
+        mine = [k for k, row in enumerate(self.rows) if row.engine == engine]
+        return PoolFit([self.rows[k] for k in mine], self.seconds[mine], self.own[engine], {}, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +102,7 @@ def fits_of(rows: Iterable[Measurement], sizes: Sizes, resamples: int = RESAMPLE
     by_kind: dict[str, list[Measurement]] = {}
     for row in rows:
         by_kind.setdefault(row.kind, []).append(row)
-    prefills = by_kind.get("prefill", [])
-    own_count = bool(prefills) and all(row.engine_seconds != NOT_TOLD for row in prefills)
+    prefills, own_count = _told(by_kind.get("prefill", []))
     overhead = _overhead(prefills if own_count else by_kind.get("round-trip", []), own_count)
     seconds = np.array([row.engine_seconds if own_count else row.seconds for row in prefills])
     if not own_count:
@@ -109,8 +111,7 @@ def fits_of(rows: Iterable[Measurement], sizes: Sizes, resamples: int = RESAMPLE
     decodes = by_kind.get("decode", [])
     steps = np.array([row.seconds for row in decodes])
     decode = _pool("decode", decodes, decode_columns, steps, steps, resamples)
-    transfers = by_kind.get("transfer", [])
-    own_transfers = bool(transfers) and all(row.engine_seconds != NOT_TOLD for row in transfers)
+    transfers, own_transfers = _told(by_kind.get("transfer", []))
     transfer, leg_overhead = None, 0.0
     if transfers:
         legs = np.array([row.seconds for row in transfers])
@@ -142,6 +143,19 @@ def decode_columns(rows: list[Measurement]) -> Floats:
 def transfer_columns(rows: list[Measurement], block_size: int) -> Floats:
     """(n, 2) 1 and blocks of transfers."""
     return np.array([[1.0, -(-row.prompt // block_size)] for row in rows]).reshape(-1, 2)
+
+
+def _told(rows: list[Measurement]) -> tuple[list[Measurement], bool]:
+    """The rows with the engines' own count, and that there are such; or all of them, where some engine does not tell.
+
+    An engine tells if it does so for most of its rows: a count that came late once makes no client's time of the rest.
+    """
+    by_engine: dict[tuple[str, str], list[bool]] = {}
+    for row in rows:
+        by_engine.setdefault((row.engine, row.peer), []).append(row.engine_seconds != NOT_TOLD)
+    if not rows or any(2 * sum(told) <= len(told) for told in by_engine.values()):
+        return rows, False
+    return [row for row in rows if row.engine_seconds != NOT_TOLD], True
 
 
 def _overhead(rows: list[Measurement], own_count: bool) -> LinearFit:

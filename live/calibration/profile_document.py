@@ -129,13 +129,13 @@ class Calibrated:
         """
         found = {}
         for engine in self.engines:
-            prefill, decode = fits.prefill.own.get(engine.name), fits.decode.own.get(engine.name)
-            if prefill is None and decode is None:
+            if engine.name not in {*fits.prefill.own, *fits.decode.own}:
                 continue
-            steps = step_constants(prefill or fits.prefill.fit, decode or fits.decode.fit)
-            constants = steps + [c for c in self.constants(fits) if c.name.startswith("transfer.")]
+            prefill, decode = fits.prefill.of(engine.name), fits.decode.of(engine.name)
+            constants = step_constants(prefill.fit, decode.fit)
+            constants += [c for c in self.constants(fits) if c.name.startswith("transfer.")]
             name = f"{self.name}-{engine.name.replace('/', '-').lower()}"
-            found[engine.name] = self._profile(name, constants, fits, fits.prefill, fits.decode)
+            found[engine.name] = self._profile(name, constants, fits, prefill, decode)
         return found
 
     def own_transfers(self, fits: Fits) -> dict[str, dict[str, float]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import orjson
-
 from ...envs.backend import Say
 from ..engine_metrics import MissingMetric, reported
 from ..http_client import HttpClient, Unreachable
+from ..prefix_cache import NoReset, reset_prefix_cache
 
 POLL_S = 0.05
 
@@ -77,15 +76,11 @@ async def _reset(name: str, client: HttpClient, within_s: float) -> str:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
     while True:
-        answer = await client.fetch("POST", "/reset_prefix_cache", headers=b"", timeout=ASK_S)
-        if answer.status != 200:
-            return f"{name} ({client.url}) cannot reset its prefix cache (it answers {answer.status})"
         try:
-            said = orjson.loads(answer.body) if answer.body else {}
-        except ValueError:
-            said = {}
-        if not (isinstance(said, dict) and said.get("success") is False):
-            return ""
+            if await reset_prefix_cache(client, ASK_S):
+                return ""
+        except NoReset as status:
+            return f"{name} ({client.url}) cannot reset its prefix cache (it answers {status})"
         if loop.time() >= deadline:  # A block was just being freed, perhaps.
             return f"{name} ({client.url}) did not reset its prefix cache within {within_s:g} s"
         await asyncio.sleep(POLL_S)

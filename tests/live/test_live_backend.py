@@ -161,6 +161,14 @@ def test_a_folder_of_another_cluster_is_refused(whole: Evaluated, cluster: LiveC
             run(other, ("round-robin",), whole.out)
 
 
+def test_the_configuration_has_the_sizes_that_engines_report(cluster: LiveCluster) -> None:
+    using = backend(cluster)
+    listed = using.configuration()["live_cluster"]["engines"]
+    for (*_, sizes), spec in zip(listed, using.setting.cluster.instances, strict=True):
+        told = {"block_size": spec.block_size, "num_blocks": spec.num_blocks, "max_model_len": spec.max_model_len}
+        assert told.items() <= sizes.items()
+
+
 def test_addresses_may_change(whole: Evaluated, cluster: LiveCluster) -> None:
     here = backend(cluster)
     moved = cluster.model_copy(update={"decode": [e.model_copy(update={"url": "http://h:1"}) for e in cluster.decode]})

@@ -71,6 +71,7 @@ def test_counts_are_read_in_rising_order() -> None:
         ("", "counts is ''; it must be whole numbers of routers, such as 1,2,4,8"),
         ("1,two", "counts is '1,two'; it must be whole numbers"),
         ("1,1.5", "counts is '1,1.5'; it must be whole numbers"),
+        ("1,--2", "counts is '1,--2'; it must be whole numbers"),
         ("2,2", "counts is '2,2'; each number of routers must stand once"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...envs.cluster import PS_PER_S
+from ...envs.records import FINISHED
 from ..metrics import met_targets
 from ..summary import SEGMENT_S
 from .replay import Replay
@@ -69,7 +70,7 @@ def goodputs(run: Replay, overhead: int) -> Goodputs:
         with_=float(met(run, overhead)[which].mean()),
         window=int(measured.sum()),
         all_measured=float(stored.met[measured].mean()),
-        failed=int((stored.records["status"][measured] != 0).sum()),
+        failed=int((stored.records["status"][measured] != FINISHED).sum()),
         retried=run.retried,
         shortened=run.shortened,
         left_out=run.left_out,
@@ -91,13 +92,14 @@ def with_overhead(records: npt.NDArray[Any], overhead: int) -> npt.NDArray[Any]:
 def segments(runs: Sequence[Replay], overhead: int) -> tuple[Floats, Floats, Floats]:
     """Compared requests of one policy in contiguous segments of `SEGMENT_S`, one run after the other.
 
+    A request belongs to the segment in which it was to be sent, so that policies share the segments of a trace.
+
     Returns:
         (M,) requests, (M,) those that met both targets as measured, and (M,) as simulated.
     """
     parts = []
     for run in runs:
-        arrival = run.live.stored.records["arrival"]
-        place = arrival // round(SEGMENT_S * PS_PER_S)
+        place = run.live.due // round(SEGMENT_S * PS_PER_S)
         window = place[run.live.stored.measured]
         place, count = place - window.min(), int(window.max() - window.min()) + 1
         columns = (run.compared, run.compared & run.live.stored.met, run.compared & met(run, overhead))

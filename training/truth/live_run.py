@@ -44,6 +44,12 @@ class LiveRun:
     attempts: Ints
 
     @property
+    def due(self) -> Ints:
+        """(N,) when each request was to be sent: the same in every run on this trace, and what the window is about."""
+        due: Ints = self.stored.records["arrival"] - self.lateness
+        return due
+
+    @property
     def sent(self) -> Ints:
         """(N,) when each request was sent to its first engine, else when it was decided, else when it arrived."""
         records = self.stored.records

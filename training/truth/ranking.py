@@ -160,7 +160,9 @@ def _drawn(
         return np.stack([moved, still]), f"{level}, by the noise between repeats ({100 * noise:.2f} points a run)"
     block = round(BLOCK_S / SEGMENT_S)
     lengths = {len(part[0]) for part in parts}
-    if len(lengths) > 1 or min(lengths) // block < FEWEST:
+    if len(lengths) > 1:
+        return None, "none: the policies' records are not of the same seeds"
+    if min(lengths) // block < FEWEST:
         return None, f"none: all traces together have fewer than four blocks of {BLOCK_S:g} s"
     drawn = []
     with np.errstate(invalid="ignore"):

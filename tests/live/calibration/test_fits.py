@@ -65,6 +65,15 @@ def test_one_engine_that_does_not_tell_is_enough_to_take_the_clients_times() -> 
     assert not fits_of(rows, SIZES, 0).own_count
 
 
+def test_a_count_that_is_missing_now_and_then_is_left_out_and_the_others_stand() -> None:
+    rows = [replace(row, engine_seconds=NOT_TOLD) if row.round == 1 else row for row in planted()]
+    fits = fits_of(rows, SIZES, 0)
+    assert fits.own_count and fits.own_transfers
+    assert {row.round for row in fits.prefill.rows} == {0, 2}
+    assert np.allclose(fits.prefill.fit.values, PREFILL, rtol=1e-6)
+    assert fits.transfer is not None and np.allclose(fits.transfer.fit.values, TRANSFER, rtol=1e-4)
+
+
 def test_engines_that_are_a_little_apart_are_one_pool() -> None:
     fits = fits_of(planted(slow={"decode/1": 1.05}), SIZES, 0)
     assert fits.decode.own == {}

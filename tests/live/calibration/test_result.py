@@ -93,6 +93,9 @@ def test_an_engine_that_deviates_gets_a_profile_and_a_warning(tmp_path: Path) ->
     close(Path(cluster.profile))
     assert cluster.decode[0].profile is None and cluster.decode[1].profile is not None
     close(Path(cluster.decode[1].profile), 1.3)
+    own = result.own["decode/1"]
+    assert ", 21 measurements" in own.source("step.decode_base_ms").text, "its own, not its pool's"
+    assert ", 42 measurements" in own.source("step.prefill_base_ms").text
     (warning,) = [text for text in result.remarks() if text.startswith("warning")]
     assert "decode steps of decode/1 take 1.30 times what its pool's take (more than 10% off)" in warning
 

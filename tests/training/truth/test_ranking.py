@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from disaggroute.training.truth.goodput import segments
 from disaggroute.training.truth.ranking import Pair, kendall_tau, rank
 from disaggroute.training.truth.truth import Truth, compare_with_simulator
 
@@ -54,6 +55,22 @@ def slow(label: str, ms: float, folder_of: Make) -> Truth:
         late = stored.records["first_token"] + round(ms * MS) - stored.records["arrival"]
         stored.met[:] &= late <= stored.trace.ttft_target
     return truth
+
+
+def test_a_request_that_was_sent_late_stays_in_the_segment_in_which_it_was_due(live: Make) -> None:
+    run = next(iter(compare_with_simulator(live(Way())).replays.values()))[0]
+    before = segments([run], 0)[0]
+    last = np.flatnonzero(run.live.stored.measured)[-1]
+    run.live.stored.records["arrival"][last] += 30 * 1_000 * MS
+    run.live.lateness[last] += 30 * 1_000 * MS
+    assert segments([run], 0)[0].tolist() == before.tolist()
+
+
+def test_policies_on_different_seeds_have_no_interval(live: Make) -> None:
+    replays = compare_with_simulator(live(Way())).replays
+    first, second = list(replays)[:2]
+    found = rank({first: replays[first] * 2, second: replays[second]}, 0)
+    assert found.interval == "none: the policies' records are not of the same seeds" and found.low is None
 
 
 def test_a_policy_that_is_worse_only_live_swaps(live: Make) -> None:
