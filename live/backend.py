@@ -205,6 +205,12 @@ class LiveBackend:
         text = f"seed {seed}, {policy}: {len(kept.seen)} requests, {', '.join(counts)}; sent late by "
         text += f"{p50 * 1e3:.2f} ms (P50), {p99 * 1e3:.2f} ms (P99), {late[-1] * 1e3:.2f} ms (most)"
         say(text + (f"; {fallbacks} decisions by least-loaded in its place" if fallbacks else ""))
+        lost = [s for s, record in zip(kept.seen, kept.records, strict=True) if record is None and not s.http_status]
+        if lost:
+            say(
+                f"warning: {len(lost)} requests never reached the router ({lost[0].error}): no policy is to blame for "
+                "them, this machine cannot drive such a load"
+            )
         bound = LATE_SHARE * float(prepared.trace.ttft_target.min()) / PS_PER_S
         if p99 > bound:
             say(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -192,12 +193,18 @@ def check_same_policies(folder: ResultsFolder, cards: dict[str, dict[str, object
     Raises:
         ValueError: the folder holds runs of another set.
     """
-    before = read_asked(folder.path)
-    if before is None or not folder.runs():
+    known = {run.label: run.policy for run in folder.runs()}
+    if not known:
         return
-    if {card["hash"] for card in before.policies.values()} != {card["hash"] for card in cards.values()}:
+    before: Asked | None = None
+    with suppress(ValueError):  # Damaged or not: what the evaluation asks for now is written anew.
+        before = read_asked(folder.path)
+    known = before.policies if before else known
+    hashes, asked = ({card["hash"] for card in some.values()} for some in (known, cards))
+    # Of a folder that has lost what was asked for, the runs are known: they may be some of what is asked for now.
+    if not hashes <= asked or (before is not None and hashes != asked):
         raise ValueError(
-            f"policies is {', '.join(cards)}, but {folder.path} was measured with {', '.join(before.policies)}, "
+            f"policies is {', '.join(cards)}, but {folder.path} was measured with {', '.join(known)}, "
             "in turn; name the same ones, or another folder by --out"
         )
 

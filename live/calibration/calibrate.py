@@ -72,12 +72,17 @@ def open_folder(folder: Path, cluster: LiveCluster, effort: Effort, *, force: bo
     if force:
         path.unlink(missing_ok=True)
     elif note.exists():
-        if note.read_text(encoding="utf-8") != text:
+        if note.read_bytes() != text.encode():
             raise ValueError(f"out is {folder}, which holds a calibration of something else; name another, or --force")
     elif folder.exists() and any(folder.iterdir()):
         raise ValueError(f"out is {folder}, which holds other files; name a new or empty folder, or say --force")
     write_atomically(note, text.encode())
-    return MeasurementFile(path)
+    file = MeasurementFile(path)
+    strange = {row.engine for row in file.rows} | {row.peer for row in file.rows} - {""}
+    strange -= set(content["engines"])
+    if strange:
+        raise ValueError(f"{path} has measurements of {min(strange)}, which {cluster.name} does not have; say --force")
+    return file
 
 
 async def measure_cluster(

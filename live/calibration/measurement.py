@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,6 +15,9 @@ Kind = Literal["round-trip", "prefill", "decode", "transfer"]
 
 NOT_TOLD = -1.0
 """In place of a number that the engine does not tell."""
+
+MOST = 10**12
+"""Tokens, sequences or steps beyond which a number is nonsense."""
 
 Key = tuple[Kind, str, str, int, int, int]
 
@@ -77,7 +81,7 @@ class MeasurementFile:
         if path.exists():
             self._read()
         else:
-            append_line(path, _HEADER)
+            write_atomically(path, f"{_HEADER}\n".encode())
 
     def add(self, row: Measurement) -> None:
         """Appends a row, on the disk before this returns."""
@@ -98,10 +102,10 @@ class MeasurementFile:
         if lines[0] != _HEADER:
             raise ValueError(f"{self.path} holds no measurements of this version; name another folder, or say --force")
         whole, rest = lines[1:-1], lines[-1]  # A line that was not ended is of a process that was killed.
-        for number, cells in enumerate(csv.reader(whole), 2):
+        for number, line in enumerate(whole, 2):
             try:
-                self.rows.append(_row(cells))
-            except (ValueError, TypeError):
+                self.rows.append(_row(next(csv.reader([line]), [])))
+            except (ValueError, TypeError, csv.Error):
                 raise ValueError(
                     f"{self.path}, line {number}: is no measurement; delete the line, or say --force"
                 ) from None
@@ -114,6 +118,11 @@ def _row(cells: list[str]) -> Measurement:
     row = Measurement(*read)
     if row.kind not in get_args(Kind):
         raise ValueError(row.kind)
+    least = 0 if row.kind == "round-trip" else 1
+    counts = least <= row.prompt <= MOST and least <= row.sequences <= MOST and 1 <= row.steps <= MOST
+    others = all(map(math.isfinite, (row.engine_seconds, row.bytes_per_token)))
+    if not (counts and others and 0 < row.seconds < math.inf and 0 <= row.context <= MOST):
+        raise ValueError(row)
     return row
 
 

@@ -19,6 +19,10 @@ FASTEST_GB_PER_S = 1e5
 """Egress of engines between which no time per byte was seen."""
 
 
+TAKEN = "cluster"
+"""No profile's name: its file would be that of the cluster, which lies beside it."""
+
+
 def profile_name(asked: str | None, cluster: str) -> str:
     """The name of the profile.
 
@@ -30,9 +34,12 @@ def profile_name(asked: str | None, cluster: str) -> str:
         ValueError: it is none that a profile can have.
     """
     if asked is None:
-        return re.sub(r"[^a-z0-9.-]+", "-", cluster.lower()).strip("-.") or "calibrated"
+        named = re.sub(r"[^a-z0-9.-]+", "-", cluster.lower()).strip("-.")
+        return "calibrated" if named in ("", TAKEN) else named
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", asked):
         raise ValueError(f"name is {asked!r}; it must be lower-case letters, digits, dots and hyphens")
+    if asked == TAKEN:
+        raise ValueError(f"name is {asked!r}, but {asked}.yaml is the cluster's file beside the profile; name another")
     return asked
 
 

@@ -39,8 +39,15 @@ def assemble(kept: Kept, cluster: LiveCluster) -> Outcome:
         `decode_start_ps`, `router_arrival_ps`, `router_first_token_ps`, `http_status`, `attempts`, `error`, `fallback`.
 
     Raises:
-        ValueError: the router names an engine that the cluster does not have.
+        ValueError: the router names an engine that the cluster does not have, or a file is damaged.
     """
+    try:
+        return _assembled(kept, cluster)
+    except (KeyError, TypeError, OverflowError, AssertionError):
+        raise ValueError(f"{kept.path} holds damaged records; delete it and start again") from None
+
+
+def _assembled(kept: Kept, cluster: LiveCluster) -> Outcome:
     n = len(kept.seen)
     records = np.zeros(n, RECORD)
     for name in UNSEEN:

@@ -54,6 +54,7 @@ class Kept:
     """What a whole attempt holds.
 
     Attributes:
+        path: its folder.
         client: the first line of the client's file.
         router: the first line of the router's.
         end: the client's last line.
@@ -61,6 +62,7 @@ class Kept:
         records: the router's record of each request, by index; None where it made none.
     """
 
+    path: Path
     client: dict[str, Any]
     router: dict[str, Any]
     end: dict[str, Any]
@@ -106,8 +108,11 @@ def whole(attempt: Attempt, about: dict[str, Any]) -> Kept | None:
     """
     if not (attempt.client.exists() and attempt.router.exists()):
         return None
-    client, seen, end = _client(attempt.client)
-    router, records = _router(attempt.router)
+    try:
+        client, seen, end = _client(attempt.client)
+        router, records = _router(attempt.router)
+    except ValueError as error:
+        raise ValueError(f"{error}; delete {attempt.path} and start again") from None
     if end is None or router is None or any(client.get(key) != value for key, value in about.items()):
         return None
     if len(seen) != about["requests"] or sorted(seen) != list(range(len(seen))):
@@ -115,7 +120,7 @@ def whole(attempt: Attempt, about: dict[str, Any]) -> Kept | None:
     ordered = [seen[index] for index in range(len(seen))]
     if any(each.http_status == 200 and each.id not in records for each in ordered):
         return None
-    return Kept(client, router, end, ordered, [records.get(each.id) for each in ordered])
+    return Kept(attempt.path, client, router, end, ordered, [records.get(each.id) for each in ordered])
 
 
 def last_whole(place: Path, about: dict[str, Any]) -> Kept | None:
@@ -162,9 +167,14 @@ def _client(path: Path) -> tuple[dict[str, Any], dict[int, Observation], dict[st
         elif ENDED in line:
             end = line
         else:
-            each = Observation(**line)
+            try:
+                each = Observation(**line)
+            except TypeError:
+                raise ValueError(f"{path} is damaged") from None
+            if type(each.index) is not int:
+                raise ValueError(f"{path} is damaged")
             if each.index in seen:
-                raise ValueError(f"{path} holds request {each.index} twice; delete {path.parent} and start again")
+                raise ValueError(f"{path} holds request {each.index} twice")
             seen[each.index] = each
     return first, seen, end
 
@@ -176,8 +186,10 @@ def _router(path: Path) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]
     for line in record_log.read(path):
         if "kind" in line:
             first = line
+        elif not isinstance(line.get("id"), str):
+            raise ValueError(f"{path} is damaged")
         elif line["id"] in records:
-            raise ValueError(f"{path} holds request {line['id']} twice; delete {path.parent} and start again")
+            raise ValueError(f"{path} holds request {line['id']} twice")
         else:
             records[line["id"]] = line
     return first, records

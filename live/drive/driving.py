@@ -18,6 +18,7 @@ from ..http_client import Unreachable
 from ..record_log import RecordLog
 from ..server import quick_collections
 from ..service import ServiceOptions
+from .alone import alone
 from .attempt import ENDED, Attempt
 from .load import Load
 from .plan import Plan
@@ -88,14 +89,21 @@ async def drive(wanted: Wanted, options: DriveOptions, attempt: Attempt, say: Sa
     """Makes an attempt.
 
     Raises:
-        RuntimeError: engines are not idle, a cache cannot be reset, an engine was lost, or the router ended.
+        RuntimeError: another run is on the engines, they are not idle, a cache cannot be reset, an engine was lost, or
+            the router ended.
         OSError: an engine does not answer, or files cannot be written.
         MissingMetric: an engine does not say what it does.
     """
     _allow_files()
     cluster = wanted.cluster
     engines = [(cluster.engine_name(role, k), entry.url) for role, k, entry in cluster.engines()]
-    await quieten(engines, idle_s=options.idle_s, reset=options.reset, say=say)
+    with alone(engines):
+        await quieten(engines, idle_s=options.idle_s, reset=options.reset, say=say)
+        await _drive(wanted, options, attempt, say)
+
+
+async def _drive(wanted: Wanted, options: DriveOptions, attempt: Attempt, say: Say) -> None:
+    cluster = wanted.cluster
     async with RouterProcess(
         cluster, wanted.policy, wanted.seed, wanted.learns, attempt, options.router
     ) as router:

@@ -26,6 +26,9 @@ IDLE_S = 45.0
 LEAD_NS = 200_000_000
 """Wall time from when all is ready to the start of the trace."""
 
+MOST_TOKENS = 2**31 - 1
+"""A count of output tokens beyond what records hold is an engine's nonsense."""
+
 REFUSED = (400, 401, 404, 413, 429)
 """Answers of a router that no engine has seen the request behind."""
 
@@ -162,7 +165,7 @@ class Load:
             ("completion_tokens", "output", int(trace.output[seen.index])),
             ("prompt_tokens", "prompt", int(trace.prompt[seen.index])),
         ):
-            if name == "completion_tokens" and type(usage.get(name)) is int:
+            if name == "completion_tokens" and type(usage.get(name)) is int and 0 <= usage[name] <= MOST_TOKENS:
                 seen.generated = usage[name]
             if usage.get(name) != wanted:
                 said = usage.get(name, "no number of")

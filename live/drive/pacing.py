@@ -12,12 +12,13 @@ NEAR_NS = 2_000_000
 async def wait_until(
     due: int, now: Callable[[], int], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Waits, and lets everything else in the loop go on.
+    """Waits, and lets everything else in the loop go on; once at least, also where the time has passed.
 
     Args:
         due: ns of the clock.
         now: the clock, ns.
         sleep: for so many seconds, at least; 0 gives way once.
     """
+    await sleep(max(due - now() - NEAR_NS, 0) / 1e9)  # A load that is late must not starve its requests, nor Ctrl-C.
     while (left := due - now()) > 0:
         await sleep(max(left - NEAR_NS, 0) / 1e9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import shutil
 import threading
 import time
 import urllib.request
@@ -152,6 +153,26 @@ def test_a_run_that_was_driven_but_not_stored_is_assembled(whole: Evaluated, clu
     run(backend(cluster), ("round-robin", "least-loaded"), whole.out)
     assert (summary.read_bytes(), table.read_bytes()) == kept
     assert len(attempts(whole.out)) == 2
+
+
+def test_requests_that_never_reached_the_router_are_held_against_no_policy(
+    whole: Evaluated, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    shutil.copytree(whole.out, out)
+    (attempt,) = out.glob("live/round-robin-*/100/attempt-1")
+    next(out.glob("runs/round-robin-*/100.json")).unlink()
+    seen = [json.loads(line) for line in (attempt / "client.jsonl").read_text().splitlines()]
+    lost = next(line for line in seen if line.get("index") == 3)
+    lost |= {"http_status": 0, "status": "failed", "error": "Too many open files", "first": -1, "last": -1}
+    (attempt / "client.jsonl").write_text("".join(json.dumps(line) + "\n" for line in seen))
+    routed = (attempt / "router.jsonl").read_text().splitlines(keepends=True)
+    (attempt / "router.jsonl").write_text("".join(line for line in routed if f'"{lost["id"]}"' not in line))
+    again = run(backend(cluster), ("round-robin", "least-loaded"), out)
+    assert any(
+        "warning: 1 requests never reached the router (Too many open files): no policy is to blame" in line
+        for line in again.said
+    )
 
 
 def test_a_folder_of_another_cluster_is_refused(whole: Evaluated, cluster: LiveCluster) -> None:

@@ -94,7 +94,7 @@ def read_live_runs(results: Results) -> tuple[list[LiveRun], list[str]]:
             if results.folder.records_path(run.policy, run.seed).exists():
                 found.append(read_live_run(results.folder, label, run))
             else:
-                without.append(f"{label}, seed {run.seed}")
+                without.append(f"{label}, seed {run.seed}: no records")
     if not found:
         raise ValueError(f"{results.folder.path} has no records; evaluate with --records all")
     return found, without
@@ -125,10 +125,10 @@ def _live_columns(path: Path, folder: Path, n: int) -> tuple[Ints, Ints]:
                     "give the folder of one on a live cluster"
                 )
             table = pq.read_table(file, columns=[LIVE_COLUMN, *({"attempts"} & names)])
+        lateness: Ints = table[LIVE_COLUMN].fill_null(0).to_numpy().astype(np.int64)
+        attempts = np.ones(n, np.int64)
+        if "attempts" in names:
+            attempts = table["attempts"].fill_null(0).to_numpy().astype(np.int64)
     except (pa.ArrowException, OSError):
         raise ValueError(f"{path} holds no readable records; delete it and start again") from None
-    lateness: Ints = table[LIVE_COLUMN].fill_null(0).to_numpy().astype(np.int64)
-    attempts = np.ones(n, np.int64)
-    if "attempts" in names:
-        attempts = table["attempts"].fill_null(0).to_numpy().astype(np.int64)
     return lateness, attempts

@@ -88,8 +88,8 @@ def remarks(truth: Truth) -> list[str]:
         f"The client sent its requests {late[0] / 1e9:.2f} ms late (median; P99 {late[1] / 1e9:.2f} ms); the replay "
         "uses the true instants."
     )
-    if truth.without_records:
-        said.append(f"Without records, so not compared: {'; '.join(truth.without_records)}.")
+    if truth.not_compared:
+        said.append(f"Not compared: {'. '.join(truth.not_compared)}.")
     if truth.results.missing:
         said.append(f"{truth.results.missing}.")
     return said

@@ -20,6 +20,10 @@ FEWEST = 30
 """Requests of a run that must be comparable."""
 
 
+class TooFew(ValueError):
+    """A run of which hardly anything finished."""
+
+
 @dataclass(frozen=True, eq=False)
 class Replay:
     """A live run beside its replay, row by row.
@@ -62,8 +66,8 @@ def replay(live: LiveRun, cluster: Cluster) -> Replay:
     """Replays a run with its own routing, lengths and instants.
 
     Raises:
-        ValueError: a recorded instance is not in the cluster, a request does not fit its engines, or fewer than
-            `FEWEST` requests can be compared.
+        TooFew: fewer than `FEWEST` requests can be compared.
+        ValueError: a recorded instance is not in the cluster, or a request does not fit its engines.
     """
     sent, output, trace = live.sent, live.output, live.stored.trace
     records = live.stored.records
@@ -90,7 +94,7 @@ def replay(live: LiveRun, cluster: Cluster) -> Replay:
     simulated[order] = _moved(result, earliest)
     compared = live.comparable & (simulated["status"] == FINISHED)
     if compared.sum() < FEWEST:
-        raise ValueError(
+        raise TooFew(
             f"{live.label}, seed {live.seed}: {int(compared.sum())} requests finished in the window; "
             f"a comparison needs at least {FEWEST}"
         )

@@ -17,7 +17,7 @@ from .noise import Noise, measure_noise
 from .overhead import Overhead, measure_overhead
 from .quantities import QUANTITIES, TPOT, TTFT, Quantity, values
 from .ranking import Ranking, rank
-from .replay import Replay, replay
+from .replay import Replay, TooFew, replay
 from .residuals import DRIVERS, Residuals, residuals
 from .twin import twin
 
@@ -61,7 +61,7 @@ class Truth:
         residuals: of TTFT and TPOT against each driver.
         noise: between repeats, or None.
         repeat: the folder of the repeats, or None.
-        without_records: runs that are not compared, in words.
+        not_compared: runs that are not, each with its reason, in words.
         styles: how each policy looks.
     """
 
@@ -75,7 +75,7 @@ class Truth:
     residuals: tuple[Residuals, ...]
     noise: Noise | None
     repeat: Path | None
-    without_records: tuple[str, ...]
+    not_compared: tuple[str, ...]
     styles: dict[str, Style]
 
     @property
@@ -117,15 +117,20 @@ def compare_with_simulator(folder: Path, *, profile: str | None = None, repeat: 
     """
     results = read_results(folder)
     runs, without = read_live_runs(results)
-    cluster = twin(results.description, read_note(folder)["configuration"], profile)
+    cluster = twin(results.description, dict(read_note(folder)["configuration"]), profile)
     replays: dict[str, tuple[Replay, ...]] = {}
+    few: list[TooFew] = []
     for run in runs:
         try:
             replays[run.label] = (*replays.get(run.label, ()), replay(run, cluster))
+        except TooFew as error:  # A policy that broke down is no reason to say nothing of the others.
+            few.append(error)
         except ValueError as error:
-            if profile is not None and "finished in the window" not in str(error):
+            if profile is not None:
                 raise ValueError(f"profile is {profile}, which does not fit the run: {error}") from None
             raise
+    if not replays:
+        raise few[0]
     every = [each for some in replays.values() for each in some]
     overhead = measure_overhead(every, aggregated=results.description.aggregated)
     noise = None
@@ -147,7 +152,7 @@ def compare_with_simulator(folder: Path, *, profile: str | None = None, repeat: 
         ),
         noise=noise,
         repeat=repeat,
-        without_records=tuple(without),
+        not_compared=(*without, *map(str, few)),
         styles=policy_styles(results.labels),
     )
 

@@ -36,14 +36,19 @@ def twin(description: Description, configuration: Mapping[str, Any], profile: st
 
 
 def _engines(configuration: Mapping[str, Any], role: str) -> list[Engine]:
-    listed = configuration.get("live_cluster", {}).get("engines", [])
-    return [(own, changes) for of, _, own, changes in listed if of == role]
+    try:
+        listed = configuration.get("live_cluster", {}).get("engines", [])
+        return [(own, dict(changes)) for of, _, own, changes in listed if of == role]
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError("the folder's live_cluster, which lists its engines, is damaged; evaluate again") from None
 
 
 def _spec(description: Description, role: str, profile: str | None, changes: Mapping[str, Any]) -> EngineSpec:
     if profile is not None:
         return profiles.load(profile).engine(**changes)
-    names = description.profiles[role]
+    names = description.profiles.get(role, ())
+    if not names:
+        raise ValueError(f"the folder does not say which profile its {role} pool has; give --profile")
     if len(names) != 1:
         raise ValueError(
             f"the {role} pool has engines of {', '.join(names)}, and the folder does not say which is which; "

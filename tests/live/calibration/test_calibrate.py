@@ -14,7 +14,7 @@ import pytest
 from disaggroute.envs import profiles
 from disaggroute.live.calibration.calibrate import ShutGate, measure_cluster, open_folder
 from disaggroute.live.calibration.fits import fits_of
-from disaggroute.live.calibration.measurement import MeasurementFile
+from disaggroute.live.calibration.measurement import Measurement, MeasurementFile
 from disaggroute.live.calibration.plan import Effort
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.probe import Busy
@@ -189,3 +189,16 @@ def test_a_folder_of_something_else_is_refused_and_force_begins_anew(tmp_path: P
     with pytest.raises(ValueError, match="holds a calibration of something else"):
         open_folder(folder, other, LITTLE, force=False)
     assert open_folder(folder, other, LITTLE, force=True).rows == []
+
+
+def test_a_folder_with_a_damaged_note_or_with_measurements_of_other_engines_is_refused(tmp_path: Path) -> None:
+    fields = {"model": "tiny", "profile": "a40-qwen2.5-3b", "mixed": [{"url": "http://127.0.0.1:1"}]}
+    cluster = LiveCluster.load({"name": "small", **fields})
+    file = open_folder(tmp_path, cluster, LITTLE, force=False)
+    file.add(Measurement("prefill", "mixed/7", "", 0, 100, 1, 0.0, 1, 0.0151))
+    with pytest.raises(ValueError, match=r"has measurements of mixed/7, which small does not have; say --force"):
+        open_folder(tmp_path, cluster, LITTLE, force=False)
+    (tmp_path / "calibration.json").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="which holds a calibration of something else; name another, or --force"):
+        open_folder(tmp_path, cluster, LITTLE, force=False)
+    assert open_folder(tmp_path, cluster, LITTLE, force=True).rows == []

@@ -43,12 +43,29 @@ def test_every_byte_at_which_a_process_can_be_killed_leaves_the_whole_rows(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("line", "number"), [("prefill,a,,0,x,1,0,1,1,-1,-1", 2), ("prefill,a", 2), ("swim,a,,0,1,1,0,1,1,-1,-1", 2)]
+    "line",
+    [
+        "prefill,a,,0,x,1,0,1,1,-1,-1",
+        "prefill,a",
+        "",
+        "a" * 200_000,
+        "swim,a,,0,1,1,0,1,1,-1,-1",
+        "prefill,a,,0,1,1,0,1,nan,-1,-1",
+        "prefill,a,,0,1,1,0,1,-5,-1,-1",
+        "prefill,a,,0,-7,1,0,1,1,-1,-1",
+        "prefill,a,,0,1,1,0,1,1,nan,-1",
+        "transfer,a,b,0,1,1,0,1,1,1,inf",
+        "decode,a,,0,64,8,700,48,inf,-1,-1",
+        "decode,a,,0,64,0,700,48,1,-1,-1",
+        "decode,a,,0,64,8,700,0,1,-1,-1",
+        "decode,a,,0,64,8,1e300,48,1,-1,-1",
+        "prefill,a,,0,99999999999999999999,1,0,1,1,-1,-1",
+    ],
 )
-def test_a_line_that_is_no_measurement_is_named(tmp_path: Path, line: str, number: int) -> None:
+def test_a_line_that_is_no_measurement_is_named(tmp_path: Path, line: str) -> None:
     path = MeasurementFile(tmp_path / "m.csv").path
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(ValueError, match=f"m.csv, line {number}: is no measurement"):
+    with pytest.raises(ValueError, match=r"m.csv, line 2: is no measurement"):
         MeasurementFile(path)
 
 

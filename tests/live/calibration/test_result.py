@@ -139,6 +139,7 @@ def test_the_picture_is_drawn_whatever_was_measured(tmp_path: Path, options: dic
 def test_a_profile_is_named_after_its_cluster_or_as_asked() -> None:
     assert profile_name(None, "My Cluster, 2P4D") == "my-cluster-2p4d"
     assert profile_name(None, "…") == "calibrated"
+    assert profile_name(None, "Cluster") == "calibrated"
     assert profile_name("a40-x.1", "c") == "a40-x.1"
     with pytest.raises(ValueError, match="name is 'A 40'; it must be lower-case letters, digits, dots and hyphens"):
         profile_name("A 40", "c")
@@ -149,3 +150,8 @@ def test_many_measurements_that_were_set_aside_are_a_warning() -> None:
     assert not any("set aside" in text for text in few.remarks())
     warnings = [text for text in many.remarks() if "set aside" in text]
     assert any("of 42 measurements of prefills were set aside" in text and "fit.png" in text for text in warnings)
+
+
+def test_a_profile_cannot_take_the_file_of_the_cluster_beside_it() -> None:
+    with pytest.raises(ValueError, match=r"name is 'cluster', but cluster\.yaml is the cluster's file"):
+        profile_name("cluster", "c")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,3 +114,31 @@ def test_a_run_that_left_no_whole_attempt_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="attempt-1 lacks records of requests that were answered"):
         run_of(tmp_path, about(1), drive)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "changes"),
+    [
+        ("client", 0, {"origin_ns": None}),
+        ("client", 2, {"due": 10**30}),
+        ("client", 2, {"index": "2"}),
+        ("client", 2, {"colour": "red"}),
+        ("client", 2, {"first": None}),
+        ("router", 0, {"started_ns": "now"}),
+        ("router", 0, {"kind": "something else"}),
+        ("router", 2, {"id": ["run-1"]}),
+        ("router", 2, {"seen_decode": [1]}),
+        ("router", 2, {"attempts": None}),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_way_on(tmp_path: Path, name: str, line: int, changes: dict[str, Any]) -> None:
+    place = attempt(tmp_path)
+    complete(place)
+    file = getattr(place, name)
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[line] = json.dumps(json.loads(lines[line]) | changes).encode() + b"\n"
+    file.write_bytes(b"".join(lines))
+    with pytest.raises(ValueError, match=r"attempt-1.*; delete (it|\S+/attempt-1) and start again$"):
+        kept = whole(place, about(N))
+        assert kept is not None
+        assemble(kept, CLUSTER)

@@ -131,3 +131,11 @@ def test_no_request_is_sent_before_its_time_on_the_engines_clock() -> None:
     assert [seen[k].due for k in range(6)] == [round(0.1 * k * PS_PER_S) for k in range(6)]
     assert all(seen[k].lateness >= 0 for k in range(6))
     assert [seen[k].sent for k in range(6)] == sorted(seen[k].sent for k in range(6))
+
+
+@pytest.mark.parametrize("count", [10**30, 2**31, -4])
+def test_a_count_beyond_all_reason_breaks_the_contract_and_not_the_file(count: int) -> None:
+    said = stream(piece("a"), used(completion_tokens=count), event("[DONE]"))
+    (seen,) = loaded(ONE, said).values()
+    assert seen.status == "failed" and f"{count} output tokens" in (seen.error or "")
+    assert seen.generated == 1

@@ -43,4 +43,4 @@ def test_a_time_that_has_passed_is_not_waited_for() -> None:
     machine = Machine(0, 1)
     machine.time = 7
     run(wait_until(7, machine.now, machine.sleep))
-    assert machine.slept == []
+    assert machine.slept == [0]  # Gives way once: requests that were sent late go on, and so does a Ctrl-C.

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -118,7 +119,33 @@ def test_one_policy_needs_no_rank(live: Make) -> None:
             shutil.rmtree(path)
     result = run(folder)
     assert result.exit_code == 0 and "Do the policies rank" not in result.output
-    assert "Without records, so not compared: least-loaded, seed 2;" in " ".join(result.output.split())
+    assert "Not compared: least-loaded, seed 2: no records." in " ".join(result.output.split())
+
+
+def spoilt(path: Path, column: str, value: object) -> None:
+    """Records with one value in a whole column."""
+    table = pq.read_table(path)
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, pa.array([value] * table.num_rows)), path)
+
+
+def test_a_policy_that_broke_down_is_named_and_the_others_are_compared(live: Make) -> None:
+    folder = live()
+    for path in (folder / "records").glob("least-loaded-*/*"):
+        spoilt(path, "status", "failed")
+    result = run(folder)
+    assert result.exit_code == 0
+    assert "Not compared: least-loaded, seed 2: 0 requests finished in the window" in " ".join(result.output.split())
+    assert set(compare_with_simulator(folder).labels) == {"round-robin", "marginal-cost"}
+    for path in (folder / "records").glob("*/*"):
+        spoilt(path, "status", "failed")
+    assert "0 requests finished in the window; a comparison needs at least 30" in refused(folder)
+
+
+def test_records_whose_numbers_are_words_are_refused(live: Make) -> None:
+    folder = live()
+    spoilt(next((folder / "records").glob("*/2.parquet")), "lateness_ps", "late")
+    assert "holds no readable records; delete it and start again" in refused(folder)
 
 
 def test_another_profile_changes_the_replay(live: Make) -> None:

@@ -55,3 +55,16 @@ def test_a_pool_of_unlike_engines_that_are_not_listed_is_refused(description: De
     unlike = description.model_copy(update={"profiles": {"prefill": ("a", "b"), "decode": ("a",)}})
     with pytest.raises(ValueError, match="the prefill pool has engines of a, b, and the folder does not say"):
         twin(unlike, {})
+
+
+@pytest.mark.parametrize(
+    "damage", [5, {"engines": 5}, {"engines": [["prefill"]]}, {"engines": [["prefill", "a", None, 5]]}]
+)
+def test_a_damaged_list_of_engines_is_named(description: Description, damage: object) -> None:
+    with pytest.raises(ValueError, match="the folder's live_cluster, which lists its engines, is damaged"):
+        twin(description, {"live_cluster": damage})
+
+
+def test_a_pool_without_a_profile_asks_for_one(description: Description) -> None:
+    with pytest.raises(ValueError, match="does not say which profile its prefill pool has; give --profile"):
+        twin(description.model_copy(update={"profiles": {}}), {})
