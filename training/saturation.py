@@ -29,6 +29,9 @@ TOLERANCE = 0.0005
 NARROW = 1.001
 """Ratio of the two rates of the bracket at which the search ends."""
 
+FAR = 0.03
+"""Distance of the share found from its target beyond which the result is in doubt."""
+
 LIVE_TOLERANCE, LIVE_NARROW = 0.01, 1.02
 """The same on a live cluster, where each probe takes its time and two of one rate differ by more than those above."""
 
@@ -79,6 +82,17 @@ class Saturation:
     def rate(self) -> float:
         """The saturation rate, requests per second."""
         return self.found.rate
+
+    @property
+    def doubt(self) -> str:
+        """Why it may be none: rates beside it that differ much in goodput, by chance; empty where there is no doubt."""
+        share = self.found.share
+        if abs(share - self.target) <= FAR:
+            return ""
+        return (
+            f"the nearest share to the target of {self.target:g} is {share:.3f}: the goodput of so short a window jumps "
+            "by chance; a longer --duration or more --seeds help"
+        )
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,8 @@ def _tell_probe(probe: Probe) -> None:
 def _tell_found(found: Saturation) -> None:
     share = f"{found.found.share:.4f} of the ceiling"
     say(f"{found.policy} reaches {share} at {found.rate:g} requests/s (target {found.target:g})")
+    if found.doubt:
+        say(f"warning: {found.doubt}")
 
 
 def say(text: str) -> None:

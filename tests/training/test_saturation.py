@@ -6,7 +6,7 @@ import pytest
 
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training import saturation
-from disaggroute.training.saturation import Probe, saturate
+from disaggroute.training.saturation import Probe, Saturation, saturate
 
 CHAT = Scenario.make(workload="chat", topology="1P1D", duration_s=10, warmup_s=2)
 
@@ -33,6 +33,13 @@ def test_the_rate_is_found_from_wherever_the_search_starts(
     found = saturate(scenario, target=0.8, workers=1)
     assert found.rate == pytest.approx(20.0, rel=2e-3) and found.found.share == pytest.approx(0.8, abs=5e-4)
     assert len(falling_goodput) == len(set(falling_goodput)) < 30
+
+
+@pytest.mark.parametrize(("share", "in_doubt"), [(0.84, False), (0.865, False), (0.909, True), (0.79, True)])
+def test_a_rate_whose_share_is_far_from_the_target_is_in_doubt(share: float, in_doubt: bool) -> None:
+    found = Probe(3.0, share, 1.0)
+    doubt = Saturation(found, 0.84, "round-robin", (found,)).doubt
+    assert bool(doubt) == in_doubt and (not in_doubt or f"is {share:.3f}: the goodput of so short a window" in doubt)
 
 
 def test_a_target_that_no_rate_reaches_is_refused_with_the_reachable_range(
