@@ -85,7 +85,7 @@ class Saturation:
 
     @property
     def doubt(self) -> str:
-        """Why it may be none: rates beside it that differ much in goodput, by chance; empty where there is no doubt."""
+        """Why it may be none: goodput that jumps by chance from rate to rate; empty where there is no doubt."""
         share = self.found.share
         if abs(share - self.target) <= FAR:
             return ""
