@@ -90,8 +90,8 @@ class Saturation:
         if abs(share - self.target) <= FAR:
             return ""
         return (
-            f"the nearest share to the target of {self.target:g} is {share:.3f}: the goodput of so short a window jumps "
-            "by chance; a longer --duration or more --seeds help"
+            f"the nearest share to the target of {self.target:g} is {share:.3f}: the goodput of so short a window "
+            "jumps by chance; a longer --duration or more --seeds help"
         )
 
 
