@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,10 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("MPLBACKEND", "Agg")
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# A shell lets what it runs in the background ignore interrupts, and children inherit that; tests send some.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Derandomised: the same examples in every run. No deadline: a test never depends on the machine's speed.
 settings.register_profile(

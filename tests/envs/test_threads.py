@@ -71,18 +71,18 @@ def test_spec_and_copies_keep_the_number() -> None:
 
 
 def test_the_threads_end_with_the_environment() -> None:
-    def count() -> int:
-        return sum(thread.name == "disaggroute-step" for thread in threading.enumerate())
+    def steppers() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "disaggroute-step"}
 
-    before = count()
+    others = steppers()  # of environments that other tests have left to the garbage collector
     env = made(4, 4, **SHORT)
     env.reset(seed=0)
-    assert count() == before + 3
+    mine = steppers() - others
+    assert len(mine) == 3
     env.close()
-    for thread in threading.enumerate():
-        if thread.name == "disaggroute-step" and before == 0:
-            thread.join(10)
-    assert count() == before
+    for thread in mine:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in mine)
 
 
 def test_an_error_in_a_piece_is_told_when_all_have_ended() -> None:

@@ -12,6 +12,7 @@ import yaml
 
 import disaggroute
 from disaggroute.live.cluster_file import LiveCluster
+from disaggroute.live.play import player as player_module
 
 PROFILE = "a40-qwen2.5-3b"
 FIELDS = {
@@ -51,7 +52,7 @@ def test_bad_arguments_are_refused_with_a_sentence(case: str) -> None:
 
 
 def test_engines_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("disaggroute.live.play.player.MEET_S", 0.0)
+    monkeypatch.setattr(player_module, "MEET_S", 0.0)
     env = made()
     with pytest.raises(ConnectionError, match=r"no prefill engine answers \(prefill/0: http://127\.0\.0\.1:1: Connect"):
         env.reset(seed=0)

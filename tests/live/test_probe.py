@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from disaggroute.live import clock as clock_module
+from disaggroute.live import probe as probe_module
 from disaggroute.live.http_client import Unreachable
 from disaggroute.live.probe import Busy, Probe
 from disaggroute.live.reply import Failed, read_stream
@@ -57,7 +59,7 @@ def test_times_are_those_of_the_engines(monkeypatch: pytest.MonkeyPatch) -> None
     async def story() -> None:
         async with speaking({"mixed": 1}, time_scale=0.01) as (cluster, _), Probe(cluster) as probe:
             ticks = itertools.count(probe.clock.started_ns, 1_000_000)  # 1 ms of life with every look at the clock
-            monkeypatch.setattr("disaggroute.live.clock.time.monotonic_ns", lambda: next(ticks))
+            monkeypatch.setattr(clock_module.time, "monotonic_ns", lambda: next(ticks))
             reply = await probe.whole(probe.mixed[0], PROMPT, 2, stream=False)
             assert reply.first_s == pytest.approx(0.1)
 
@@ -159,7 +161,7 @@ def test_waiting_for_idle_engines_ends_when_they_are(monkeypatch: pytest.MonkeyP
             assert not waiting.done()
             engines[0].metrics = load()
             await waiting
-            monkeypatch.setattr("disaggroute.live.probe.SETTLE_S", 0.0)
+            monkeypatch.setattr(probe_module, "SETTLE_S", 0.0)
             engines[0].metrics = load(waiting=3)
             with pytest.raises(Busy, match="3 waiting"):
                 await probe.wait_idle()

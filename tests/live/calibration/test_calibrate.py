@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from disaggroute.envs import profiles
+from disaggroute.live import probe as probe_module
 from disaggroute.live.calibration.calibrate import ShutGate, measure_cluster, open_folder
 from disaggroute.live.calibration.fits import fits_of
 from disaggroute.live.calibration.measurement import Measurement, MeasurementFile
@@ -108,7 +109,7 @@ def test_a_shut_gate_stops_everything_before_it_is_measured(tmp_path: Path) -> N
 def test_somebody_else_on_an_engine_is_noticed_before_and_during(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disaggroute.live.probe.SETTLE_S", 0.2)
+    monkeypatch.setattr(probe_module, "SETTLE_S", 0.2)
 
     async def story() -> None:
         async with cluster_of("prefill", "decode") as (cluster, (_, decode)):

@@ -11,6 +11,7 @@ import pytest
 
 from disaggroute.envs import profiles
 from disaggroute.envs.cluster import PS_PER_S
+from disaggroute.live.calibration import result as result_module
 from disaggroute.live.calibration.fits import Sizes, fits_of
 from disaggroute.live.calibration.profile_document import Calibrated, profile_name
 from disaggroute.live.calibration.result import Result
@@ -23,7 +24,7 @@ from .planted import SPEC, planted
 @pytest.fixture(autouse=True)
 def _drawn_only_where_it_is_looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "picture" not in request.node.name:
-        monkeypatch.setattr("disaggroute.live.calibration.result.png_bytes", lambda *_: b"")
+        monkeypatch.setattr(result_module, "png_bytes", lambda *_: b"")
 
 
 def made(*, pairs: bool = True, cluster: Mapping[str, Any] | None = None, **options: Any) -> Result:

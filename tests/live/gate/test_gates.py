@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from disaggroute.live import probe as probe_module
 from disaggroute.live.cluster_file import LiveCluster
 from disaggroute.live.engine import Unfit
 from disaggroute.live.gate.gates import run_gates
@@ -175,7 +176,7 @@ def test_a_reference_out_of_the_prefix_cache_proves_nothing() -> None:
 
 @pytest.mark.parametrize(("running", "waiting"), [(1, 0), (0, 2)])
 def test_a_cluster_under_load_is_refused(running: int, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("disaggroute.live.probe.SETTLE_S", 0.1)
+    monkeypatch.setattr(probe_module, "SETTLE_S", 0.1)
 
     async def story() -> None:
         async with speaking({"mixed": 2}) as (cluster, engines):
