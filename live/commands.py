@@ -11,7 +11,7 @@ from .gate.commands import gate
 from .serve_commands import serve
 from .up import commands as up_commands
 
-app = typer.Typer(no_args_is_help=True, help="The router in front of engines, real or emulated.")
+app = typer.Typer(no_args_is_help=True, help="Engines, real or emulated: start, gate, calibrate, route, compare.")
 app.command()(serve)
 app.command("engine")(emulate_engine)
 app.command()(gate)

@@ -100,5 +100,6 @@ def compare_routers(
     console.print()
     console.print(router_table(found, console.width))
     console.print()
-    console.print("Change: hundredths of goodput, paired by trace, with 95 % intervals.", width=NARROWEST)
+    intervals = "with 95 % intervals" if found.has_intervals else "without intervals, which need at least 4 seeds"
+    console.print(f"Change: hundredths of goodput, paired by trace, {intervals}.", width=NARROWEST)
     console.print(f"{table}\n{picture}", soft_wrap=True)

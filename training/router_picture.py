@@ -33,7 +33,8 @@ def router_figure(found: RouterStudy) -> Figure:
         axes.set_xticks([], minor=True)
         axes.set_xlabel(f"routers, dealt requests {'in turn' if found.dealing == 'round-robin' else 'at random'}")
         axes.grid(True)
-    set_legend(figure, f"Goodput against the number of routers: {found.title}", styles)
+    bands = "95 % intervals" if found.has_intervals else "from the lowest to the highest trace"
+    set_legend(figure, f"Goodput against the number of routers: {found.title}; bands: {bands}", styles)
     return figure
 
 

@@ -42,6 +42,11 @@ class RouterStudy:
     change: dict[str, dict[int, Estimate]]
 
     @property
+    def has_intervals(self) -> bool:
+        """Whether there are traces enough for intervals."""
+        return all(estimate.low is not None for each in self.goodput.values() for estimate in each.values())
+
+    @property
     def title(self) -> str:
         """What was run, in one line."""
         return describe(self.setting).title(self.seeds)

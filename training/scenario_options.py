@@ -54,7 +54,7 @@ Rate = Annotated[
 ]
 Duration = Annotated[
     float | None,
-    typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace."),
+    typer.Option(help="Length of the measurement window, simulated seconds. Default: 300, or a whole trace; 120 live."),
 ]
 Warmup = Annotated[float, typer.Option(help="Seconds before the window, routed alike but not measured.")]
 PredictorName = Annotated[str, typer.Option("--predictor", help="Such as bucket, oracle, noisy(0.5), constant.")]

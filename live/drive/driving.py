@@ -28,6 +28,9 @@ from .router_process import Ejected, RouterProcess
 LOOK_S = 1.0
 """Wall time between looks at the router and its engines."""
 
+TELL_S = 15.0
+"""Wall time between lines about how far a run is: it lasts until the longest of its answers has ended."""
+
 
 class DriveOptions(BaseModel):
     """How runs are driven.
@@ -144,11 +147,16 @@ async def _guarded(
                 if options.on_engine_loss == "stop":
                     raise EngineLost(f"{each.name} was ejected in the middle of the run ({each.reason}), which ends it")
 
+    loop = asyncio.get_running_loop()
+    told = loop.time()
     sending = asyncio.create_task(send())
     try:
         while not sending.done():
             await asyncio.wait([sending], timeout=LOOK_S)
             log.flush()
+            if loop.time() - told >= TELL_S and not sending.done():
+                told = loop.time()
+                say(f"{load.sent} of {len(load.plan)} requests sent, {load.sent - load.ended} under way")
             with suppress(Unreachable):  # It may be busy; whether it is dead is looked at each time.
                 await look()
         await sending

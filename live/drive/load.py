@@ -50,6 +50,8 @@ class Load:
         self.plan = plan
         self.clock = Clock(time_scale)
         """Its time 0 is that of the trace, once `start` has been called."""
+        self.sent = 0
+        """Requests that were sent."""
         self.ended = 0
         """Requests that have ended."""
         self._client = HttpClient(url, idle_s=IDLE_S, max_idle=4_096)
@@ -81,6 +83,7 @@ class Load:
             seen = Observation(index, plan.id(index), due, sent=self.clock.now())
             task = asyncio.create_task(self._request(seen, body, headers))
             self._open.add(task)
+            self.sent += 1
             task.add_done_callback(self._open.discard)
 
     async def drain(self, seconds: float) -> int:

@@ -82,10 +82,14 @@ def status(
 def down(cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a YAML file.")]) -> None:
     """End all engines that `live up` has started, also after a crash of it; that there are none is no error."""
     from .raising import down as take_down
+    from .state import state_root
 
     name = _name(cluster)
     count = take_down(name)
-    typer.echo(f"{name} is down; {count} engine{'s' if count != 1 else ''} ended" if count else f"{name} was not up")
+    if count:
+        typer.echo(f"{name} is down; {count} engine{'s' if count != 1 else ''} ended")
+    else:
+        typer.echo(f"{name} was not up (by {state_root()})")  # Which may be that of another working folder.
 
 
 def _name(cluster: str) -> str:

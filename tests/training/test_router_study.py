@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from disaggroute.envs.scenario import Scenario
+from disaggroute.training import router_picture
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.router_picture import draw_study
+from disaggroute.training.picture import drawing
+from disaggroute.training.router_picture import draw_study, router_figure
 from disaggroute.training.router_study import RouterStudy, folder_of, read_counts, study, with_routers, write_study
 from disaggroute.training.table import router_table
 
@@ -96,3 +98,16 @@ def test_a_number_of_routers_out_of_range_is_refused(count: int, sentence: str) 
 def test_another_scenario_gets_another_folder() -> None:
     names = {folder_of(with_routers(SCENARIO.at_rate(rate), (1, 2))).name for rate in (14, 15)}
     assert len(names) == 2 and all(name.startswith("routers-mixed-bursty-a40-") for name in names)
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(4, "95 % intervals"), (3, "from the lowest to the highest trace")])
+def test_the_picture_says_what_its_bands_are(
+    seeds: int, bands: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(router_picture, "set_legend", lambda _, title, *__: titles.append(title))
+    few = study(with_routers(SCENARIO, (1, 3)), LABELS, SEEDS[:seeds], out=tmp_path, workers=1)
+    assert few.has_intervals == (seeds == 4)
+    with drawing():
+        router_figure(few)
+    assert titles[0].endswith(f"; bands: {bands}")

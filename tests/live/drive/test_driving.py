@@ -94,6 +94,12 @@ def test_requests_that_were_given_up_are_told(tmp_path: Path, monkeypatch: pytes
     assert [line["status"] for line in lines[1:-1]] == ["finished", "failed"]
 
 
+def test_how_far_a_run_is_is_told_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "TELL_S", 0.0)
+    said, _ = driven(tmp_path, monkeypatch, stream(*WHOLE), hang, drain_s=0.2)
+    assert "2 of 2 requests sent, 1 under way" in said
+
+
 def test_an_ejected_engine_is_told_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Ejected("decode/0", 1, "no connection")
     said, lines = driven(tmp_path, monkeypatch, hang, hang, look=lambda: [gone], drain_s=0.1)
