@@ -185,13 +185,14 @@ class Calibrated:
         prefill_words = f"{measured}, prefills of one prompt alone, " + (
             "the engines' own count" if fits.own_count else "as a client sees them, without the HTTP round trip"
         )
+        decode_words = "the engines' own count" if fits.own_steps else "as a client sees their tokens"
         transfer_words = (
             "transfers one at a time, the engines' own count"
             if fits.own_transfers
             else "decode legs without their first step and what HTTP adds; errors relative to the leg"
         )
         sources: dict[str, Any] = {
-            "step": _source(f"{measured}, decode steps in steady state", decode),
+            "step": _source(f"{measured}, decode steps in steady state, {decode_words}", decode),
             **{
                 f"step.{key}": _source(prefill_words, prefill)
                 for key in ("prefill_base_ms", "per_prefill_token_us", "per_prefill_token_sq_ns")

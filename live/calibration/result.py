@@ -97,6 +97,7 @@ class Result:
                 for name, pool in pools.items()
             },
             "prefill_times": "the engines' own count" if fits.own_count else "the client's",
+            "decode_times": "the engines' own count" if fits.own_steps else "the client's",
             "transfer_times": "the engines' own count" if fits.own_transfers else "the client's",
             "client_overhead": {"s": float(overhead[0]), "s_per_prompt_token": float(overhead[1])},
             "decode_leg_overhead_s": fits.leg_overhead,
