@@ -108,28 +108,10 @@ def _name(cluster: str) -> str:
 
 
 def _show(found: Standing) -> None:
-    import time
-
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from .standing_table import show
 
     if found.engines:
-        table = Table(box=SIMPLE_HEAD, title=Text(found.name), title_justify="left")
-        for column in ("engine", "role", "pid", "alive", "healthy", "url", "version", "since", "log"):
-            table.add_column(column, no_wrap=True)
-        for engine in found.engines:
-            alive = ("yes" if engine.pid else "no") if engine.here else ""
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(engine.since)) if engine.since else ""
-            cells = (
-                *(engine.name, engine.role, str(engine.pid or ""), alive, "yes" if engine.healthy else "no"),
-                *(engine.url, engine.version, since, engine.log),
-            )
-            table.add_row(*(Text(cell) for cell in cells))  # A name may look like markup.
-        # Lines are not folded where nobody looks at a screen.
-        width = max(Console().width, Console(width=1_000).measure(table).maximum)
-        Console(highlight=False, width=width).print(table)
+        show(found)
     if found.folder:
         typer.echo(f"logs in {found.folder}")
     if found.complaint:

@@ -34,7 +34,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def live(tmp_path: Path) -> Iterator[Run]:
     """Runs a command of `disaggroute live` in a folder where `quick.yaml` is."""
     (tmp_path / "quick.yaml").write_text(FILE)
-    environment = {key: value for key, value in os.environ.items() if key != "DISAGGROUTE_STATE"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("DISAGGROUTE_STATE", "COLUMNS")}
 
     def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run([*LIVE, *words], capture_output=True, text=True, cwd=tmp_path, env=environment)
