@@ -94,10 +94,10 @@ def test_engines_go_up_are_served_on_and_go_down(live: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["up", "nowhere"], "unknown live 'nowhere'"),
+        (["up", "nowhere"], "unknown live cluster 'nowhere'"),
         (["up", "none.yaml"], "none.yaml: the file cannot be read"),
-        (["down", "nowhere"], "unknown live 'nowhere'"),
-        (["status", "nowhere"], "unknown live 'nowhere'"),
+        (["down", "nowhere"], "unknown live cluster 'nowhere'"),
+        (["status", "nowhere"], "unknown live cluster 'nowhere'"),
         (["up", "urls.yaml"], "urls.yaml has no `launch` section; its engines are started elsewhere"),
         (["up", "gpus.yaml"], "devices 1000 are wanted; this machine has"),
         (["up", "twice.yaml"], "twice.yaml: decode/0 has device 0 of prefill/0; share_devices: true in"),

@@ -234,5 +234,5 @@ def test_a_file_that_holds_no_cluster_is_refused_by_its_path(tmp_path: Path, con
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^unknown live 'nowhere'; .*; a path ends in \.yaml$"):
+    with pytest.raises(ValueError, match=r"^unknown live cluster 'nowhere'; .*; a path ends in \.yaml$"):
         LiveCluster.load("nowhere")
