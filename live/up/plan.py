@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...envs import catalog
-from ..cluster_file import LiveCluster, Role
+from ..cluster_file import WAYS_TO_COUNT, YAML, LiveCluster, Role
 from ..emulator import options as emulator
 from ..emulator.command_line import command_line
 from ..engines.installation import engine_python
@@ -87,7 +87,7 @@ def _cluster(file: LaunchFile, engines: list[EngineState]) -> LiveCluster:
     """The same cluster with addresses."""
     fields = file.model_dump(exclude={"launch", "prefill", "decode", "mixed"}, exclude_none=True)
     fields["profile"] = _from_anywhere(file.profile)
-    if file.tokenizer not in ("engine", "bytes"):
+    if file.tokenizer not in WAYS_TO_COUNT:
         fields["tokenizer"] = os.path.abspath(file.tokenizer)
     for engine, (role, _, entry) in zip(engines, file.engines(), strict=True):
         own: dict[str, Any] = {"url": f"http://{HOST}:{engine.port}", "name": engine.name}
@@ -101,7 +101,7 @@ def _cluster(file: LaunchFile, engines: list[EngineState]) -> LiveCluster:
 
 def _from_anywhere(profile: str) -> str:
     """A profile that is found whatever folder a command runs in."""
-    return os.path.abspath(profile) if profile.endswith((".yaml", ".yml")) else profile
+    return os.path.abspath(profile) if profile.endswith(YAML) else profile
 
 
 def _port(file: LaunchFile, field: str, role: Role, index: int, written: Container[int | None]) -> int:
