@@ -75,9 +75,9 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
             missing = [engine for engine in state.engines if folder.first_process(engine) is None]
             _clear(folder, state, missing)
             if missing and isinstance(file.launch, EmulatorLaunch):
-                from ...envs.simulator.warm import warm_up_engine
+                from ..compilation import compile_engine
 
-                warm_up_engine()  # Compiled once, and not by every engine.
+                compile_engine()  # Compiled once, and not by every engine.
             for engine in state.engines:
                 if engine in missing:
                     started.append(engine)
