@@ -18,6 +18,7 @@ from ..engines.tiny_model import make_tiny_model
 from ..engines.vllm_command import HIDDEN_VARIABLES, EngineOptions, VllmCommand
 from ..launch_file import EmulatorLaunch, LaunchEntry, LaunchFile, VllmLaunch
 from .devices import check_devices
+from .lost import LAUNCH_DIGITS, whose
 from .processes import MARK
 from .state import EngineState, State, definition
 
@@ -77,7 +78,7 @@ def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluste
         name=file.name,
         source=source,
         definition=definition(file),
-        launch=f"{file.name}-{secrets.token_hex(8)}",
+        launch=f"{file.name}-{secrets.token_hex(LAUNCH_DIGITS // 2)}",
         engines=engines,
     )
     return state, _cluster(file, engines)
@@ -111,7 +112,8 @@ def _port(file: LaunchFile, field: str, role: Role, index: int, written: Contain
         return next(port for port in iter(free_port, None) if port not in written)
     if not is_free(own):
         what = f"{field} of {file.engine_name(role, index)}"
-        raise ValueError(f"the {what} is {own}, which is taken; end what listens there, or give another")
+        way_out = whose(own) or "end what listens there"
+        raise ValueError(f"the {what} is {own}, which is taken; {way_out}, or give another")
     return own
 
 
