@@ -129,8 +129,8 @@ def _show(found: Standing) -> None:
         show(found)
     if found.folder:
         typer.echo(f"logs in {found.folder}")
-    if found.complaint:
-        typer.echo(found.complaint, err=True)
+    for text in filter(None, (found.complaint, found.way_out)):
+        typer.echo(text, err=True)
 
 
 @contextmanager

@@ -64,6 +64,12 @@ def test_engines_go_up_are_served_on_and_go_down(live: Run, tmp_path: Path) -> N
     os.kill(int(rows[1][2]), signal.SIGKILL)
     row = next(line.split() for line in live("status", "quick.yaml", code=1).stdout.splitlines() if "decode/0" in line)
     assert row == ["decode/0", "decode", "no", "no", rows[1][5], "decode-0.log"]
+    ended = "decode/0 has ended; `disaggroute live up quick.yaml` starts it again\n"
+    assert ended in live("status", "quick.yaml", code=1).stderr
+    refused = live("serve", "quick.yaml", "--wait", "0", "--port", "0", "--admin-port", "0", code=2).stderr
+    assert refused.startswith(ended) and refused.endswith(f"; {ended}") and "no decode engine answers" in refused
+    refused = live("gate", "quick.yaml", code=2).stderr
+    assert refused.startswith("disaggroute: quick is not up (decode/0: ") and refused.endswith(f"; {ended}")
     assert live("up", "quick.yaml").stdout == said.stdout  # where it was
 
     log = tmp_path / "router.log"

@@ -26,6 +26,7 @@ from disaggroute.live.drive.driving import DriveOptions
 from disaggroute.live.drive.quiet import NotIdle
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.http_client import Unreachable
+from disaggroute.live.up.state import EngineState, State, StateFolder
 from disaggroute.policies import registry
 from disaggroute.training.evaluation import configuration, evaluate, policy_card
 from disaggroute.training.live_saturation import RESULT, saturate_live
@@ -245,6 +246,23 @@ def test_an_engine_that_dies_costs_its_requests_and_the_run_goes_on(engines: Emu
 def test_a_cluster_that_is_not_up_names_who_is_away(engines: EmulatedCluster) -> None:
     with pytest.raises(Unreachable, match=r"1p2d-a40-qwen2\.5-3b is not up \(decode/0: http://127\.0\.0\.1:1: "):
         backend(engines.cluster(decode=[{"url": "http://127.0.0.1:1"}]))
+
+
+def test_of_engines_that_live_up_has_started_it_is_said_how_they_start_again(
+    engines: EmulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAGGROUTE_STATE", str(tmp_path))
+    cluster = engines.cluster(decode=[{"url": "http://127.0.0.1:1"}])
+    state = State(name=cluster.name, source="mine.yaml", definition="", launch="x", engines=[])
+    for k, port in enumerate((1, 2)):  # The other one is none of this cluster.
+        fields = {"role": "decode", "index": k, "name": f"decode/{k}", "port": port, "side_channel_port": 9}
+        state.engines.append(EngineState(**fields, words=[], environment={}))
+    StateFolder(cluster.name).write(state)
+    with pytest.raises(Unreachable, match=r"\); decode/0 has ended; `disaggroute live up mine\.yaml` starts it again$"):
+        backend(cluster)
+    (tmp_path / cluster.name / "state.json").write_text("{")
+    with pytest.raises(Unreachable, match=r"\)$"):
+        backend(cluster)
 
 
 def test_engines_that_others_use_are_refused(cluster: LiveCluster, tmp_path: Path) -> None:
