@@ -34,7 +34,7 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for tables, figures and page. Default: RUN/truth, with a key where options are given."),
+        typer.Option(help="Folder for tables, figures and page. Default: RUN/truth, with a key if options are given."),
     ] = None,
 ) -> None:
     """Replay a live evaluation in the simulator and show how far the two lie apart.
