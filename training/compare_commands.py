@@ -32,7 +32,10 @@ def compare(
         Path | None,
         typer.Option(help="Results folder of a second evaluation of the same policies and seeds: shows the noise."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables, figures and page. Default: RUN/truth.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables, figures and page. Default: RUN/truth, with a key if options are given."),
+    ] = None,
 ) -> None:
     """Replay a live evaluation in the simulator and show how far the two lie apart.
 
@@ -48,10 +51,11 @@ def compare(
     disaggroute live compare results/study --profile calibrated.yaml --repeat results/study-again
     """  # noqa: D301
     from .truth.truth import compare_with_simulator
-    from .truth.writing import write_truth
+    from .truth.writing import check_folder, folder_of, write_truth
 
     truth = compare_with_simulator(run, profile=profile, repeat=repeat)
-    folder = out if out is not None else run / "truth"
+    folder = out if out is not None else folder_of(truth)
+    check_folder(truth, folder)
     written: list[Path] = []
     try:
         _show(truth)

@@ -160,7 +160,7 @@ class Calibrated:
 
         Args:
             fits: of the calibration.
-            paths: of the profiles, by engine; that of the pools under "".
+            paths: of the profiles, from where the file is, by engine; that of the pools under "".
         """
         document = self.cluster.model_dump(mode="json", exclude_defaults=True)
         document.pop("launch", None)  # Where the engines are is written; how they were started does not matter here.

@@ -65,8 +65,8 @@ class Result:
 
         from .figure import fit_figure
 
-        paths = {"": str(folder / f"{self.profile.name}.yaml")}
-        paths |= {engine: str(profile_import.write(profile, folder)) for engine, profile in self.own.items()}
+        paths = {"": f"{self.profile.name}.yaml"}  # Beside the cluster's file, wherever the folder goes.
+        paths |= {engine: profile_import.write(profile, folder).name for engine, profile in self.own.items()}
         document = self.calibrated.cluster_document(self.fits, paths)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(folder / CLUSTER, text.encode())
