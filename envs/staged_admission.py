@@ -111,7 +111,8 @@ def _places(block: Integers, router: int) -> tuple[Integers, Integers]:
 
     def words(start: int, group: int, fields: tuple[int, ...], count: int) -> Integers:
         i = np.arange(count)
-        return start + (i // L.LANES) * group + i % L.LANES + np.array(fields)[:, None]
+        found: Integers = start + (i // L.LANES) * group + i % L.LANES + np.array(fields)[:, None]
+        return found
 
     decode = ledger + int(block[L.H_LEDGER_DECODE])
     return (

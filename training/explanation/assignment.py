@@ -108,9 +108,15 @@ def _groups(requests: Requests, edges: dict[str, Floats]) -> Iterator[tuple[str,
         for k, name in enumerate(requests.families):
             yield "family", name, requests.family == k
     for kind, ends in edges.items():
-        values = getattr(requests, kind)
-        place = np.searchsorted(ends, values, side="left")
+        place = np.searchsorted(ends, getattr(requests, kind), side="left")
         for k in range(len(ends) + 1):
-            mine = place == k
-            if mine.any():
-                yield kind, f"{values[mine].min():,}–{values[mine].max():,}", mine
+            yield kind, _range(ends, k), place == k
+
+
+def _range(ends: Floats, k: int) -> str:
+    """Of a tenth, in tokens: its own end belongs to it."""
+    if len(ends) == 0:
+        return "all"
+    if k == len(ends):
+        return f"> {ends[-1]:,.0f}"
+    return f"≤ {ends[0]:,.0f}" if k == 0 else f"{ends[k - 1] + 1:,.0f}–{ends[k]:,.0f}"

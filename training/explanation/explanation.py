@@ -14,6 +14,7 @@ from ..compilation import compile_all
 from ..description import Description, describe
 from ..evaluation import OnRun, check_evaluation, check_pools, configuration, policy_card
 from ..policy_style import Style, policy_styles
+from ..seeds import refuse_held_out
 from ..workers import Workers
 from .agreement import RULES, Agreement, agreements
 from .assignment import GroupShares, Requests, shares, tenths
@@ -101,9 +102,9 @@ def check_explanation(setting: Setting, policy: str, against: str, seeds: range)
         ValueError: an unknown name, a value out of range, held-out seeds, or one policy twice.
     """
     first, second = policy.strip(), against.strip()
-    cards = policy_card(first), policy_card(second)
-    if (cards[0]["name"], cards[0]["hash"]) == (cards[1]["name"], cards[1]["hash"]):
+    if _identity(first) == _identity(second):
         raise ValueError(f"against is {second}, the policy that is explained; name another one by --against")
+    refuse_held_out(seeds, "explain")
     check_evaluation(setting, (first, second), seeds, records="none")
     return first, second
 
@@ -138,9 +139,8 @@ def explain(
     setting = Setting.of(scenario)
     labels = check_explanation(setting, policy, against, seeds)
     setting.prepare(seeds[0])  # Bad input shows here, before a process exists.
-    rules = tuple(rule for rule in RULES if _fits(rule, setting))
-    # Each is a rule beside the other one, too.
-    beside = {label: tuple(dict.fromkeys((other, *rules))) for label, other in (labels, labels[::-1])}
+    # Each of the two is a rule beside the other one, too.
+    beside = {label: rules_beside(label, other, setting) for label, other in (labels, labels[::-1])}
     compile_all(say or (lambda _: None), interactive=True)
     tasks = [RecordTask(scenario, label, beside[label], seed, samples) for seed in seeds for label in labels]
     done: dict[tuple[str, int], Recording] = {}
@@ -186,9 +186,19 @@ def _portrait(label: str, runs: Sequence[Recording], setting: Setting, edges: di
     )
 
 
-def _fits(rule: str, setting: Setting) -> bool:
-    try:
-        check_pools(registry.parse(rule), setting)
-    except ValueError:
-        return False
-    return True
+def rules_beside(label: str, other: str, setting: Setting) -> tuple[str, ...]:
+    """The other policy and the simple rules that fit the cluster, but for whatever is the policy itself."""
+    own = _identity(label)
+    found: dict[tuple[object, object], str] = {}
+    for rule in (other, *RULES):
+        try:
+            check_pools(registry.parse(rule), setting)
+        except ValueError:
+            continue
+        found.setdefault(_identity(rule), rule)
+    return tuple(rule for identity, rule in found.items() if identity != own)
+
+
+def _identity(label: str) -> tuple[object, object]:
+    card = policy_card(label)
+    return card["name"], card["hash"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..picture import GREY, SMALL, drawing, legend_height, new_figure, png_bytes, set_legend, set_title
+from ..picture import GREY, SMALL, TEXT, drawing, new_figure, png_bytes, set_title, wrap_title
 from ..policy_style import Style
 from ..table import wrap_label
 from .assignment import GroupShares
@@ -19,6 +19,7 @@ from .tables import features_of, tokens_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 MOST_WRITTEN = 8
 """Instances up to which a heat map says its shares in numbers."""
@@ -146,7 +147,6 @@ def draw_assignment(found: Explanation, pool: str) -> Figure:
     names = list(dict.fromkeys((each.kind, each.name) for some in groups for each in some[1:]))
     figure = new_figure(1.6 + 0.22 * (len(names) + 2))
     left, right = figure.subplots(1, 2, sharey=True)
-    image = None
     for axes, portrait, some in zip((left, right), found.portraits, groups, strict=True):
         image = _heat_map(axes, some, names)
         axes.set_title(wrap_label(portrait.label, 34), loc="left")
@@ -200,7 +200,7 @@ def draw_features(found: Explanation) -> Figure:
             changed = 100 * each.changed[pool]
             axes.barh(row, changed, height=0.7, color=style.colour, alpha=0.75)
             axes.annotate(
-                f"{100 * each.margin[pool]:.0f} %",
+                f"{round(100 * each.margin[pool]) + 0} %",
                 (changed, row),
                 xytext=(3, 0),
                 textcoords="offset points",
@@ -209,7 +209,7 @@ def draw_features(found: Explanation) -> Figure:
                 color=GREY,
             )
         _name_rows(axes, [f"{each.of}: {each.name}" for each in some])
-        axes.set_xlabel("decisions that change (%); beside: margin lost")
+        axes.set_xlabel("decisions that change (%)")
         axes.set_title(f"{pool} costs", loc="left")
         axes.grid(axis="x")
     set_title(figure, f"Features of {portrait.label}: {found.description.title(found.seeds)}")
@@ -232,14 +232,14 @@ def draw_terms(found: Explanation) -> Figure:
             axes.plot([term.chosen], [row], "o", color=style.colour, markersize=4.5)
         axes.axvline(0.0, color=GREY, linewidth=1.0)
         _name_rows(axes, [f"{term.name} ({term.weight:+.2f})" for term in some])
-        axes.set_xlabel("weight · (value − mean of the pool)")
+        axes.set_xlabel("contribution to the cost")
         axes.set_title(f"{pool} terms (weight)", loc="left")
         axes.grid(axis="x")
     set_title(figure, f"Terms of {portrait.label}: {found.description.title(found.seeds)}")
     return figure
 
 
-def _heat_map(axes: Axes, groups: list[GroupShares], names: list[tuple[str, str]]) -> object:
+def _heat_map(axes: Axes, groups: list[GroupShares], names: list[tuple[str, str]]) -> AxesImage:
     everything = groups[0]
     known = {(each.kind, each.name): each.of_requests for each in groups[1:]}
     nothing = np.full(len(everything.of_requests), np.nan)
@@ -272,7 +272,9 @@ def _strongest(names: list[str], changed: dict[str, dict[str, float]]) -> dict[s
 
 def _bars(found: Explanation, panels: dict[str, dict[str, dict[str, float]]], unit: str, title: str) -> Figure:
     """Horizontal bars in per cent: by panel and name, a value for each policy."""
-    figure, grid = _panels(max(len(rows) for rows in panels.values()), len(panels), legend_height(found.styles) + 0.3)
+    from matplotlib.patches import Patch
+
+    figure, grid = _panels(max(len(rows) for rows in panels.values()), len(panels), 0.5)
     for axes, (pool, rows) in zip(grid, panels.items(), strict=True):
         for row, values in enumerate(rows.values()):
             for k, portrait in enumerate(found.portraits):
@@ -292,7 +294,19 @@ def _bars(found: Explanation, panels: dict[str, dict[str, dict[str, float]]], un
         axes.set_xlabel(unit)
         axes.set_title(f"{pool} instance", loc="left")
         axes.grid(axis="x")
-    set_legend(figure, title, found.styles)
+    handles = [
+        Patch(facecolor=style.colour, hatch=style.hatch, edgecolor="white", label=wrap_label(label, 60))
+        for label, style in found.styles.items()
+    ]
+    figure.legend(
+        handles=handles,
+        title=wrap_title(title),
+        loc="outside upper left",
+        ncols=1,
+        frameon=False,
+        alignment="left",
+        title_fontsize=TEXT,
+    )
     return figure
 
 

@@ -114,7 +114,8 @@ def feature_table(portrait: Portrait, pool: str) -> Table:
 
 def term_table(portrait: Portrait, pool: str) -> Table:
     """The terms that tell instances of a pool apart most."""
-    terms = sorted((t for t in portrait.costs.terms if t.pool == pool) if portrait.costs else (), key=lambda t: -t.spread)
+    terms = [term for term in (portrait.costs.terms if portrait.costs else ()) if term.pool == pool]
+    terms.sort(key=lambda term: -term.spread)
     rows = [(t.name, (f"{t.weight:+.3f}", number(t.spread, 4), f"{t.chosen:+.4f}")) for t in terms if t.spread > 0]
     return Table(
         name=f"terms-{pool}",
@@ -181,7 +182,7 @@ def files(found: Explanation) -> dict[str, list[Row]]:
 def features_of(portrait: Portrait, pool: str) -> list[Dependence]:
     """Features whose other values change choices or margins in a pool, the strongest first."""
     found = portrait.costs.features if portrait.costs else ()
-    some = [each for each in found if each.changed[pool] > 0 or abs(each.margin[pool]) > 0]
+    some = [each for each in found if each.changed[pool] > 0 or abs(each.margin[pool]) > 0.005]
     return sorted(some, key=lambda each: (-each.changed[pool], -abs(each.margin[pool])))
 
 
@@ -213,10 +214,10 @@ def _effect_row(each: Any) -> Row:
 def _assignment_rows(portrait: Portrait) -> list[Row]:
     return [
         {"policy": portrait.label, "pool": pool, "group": each.kind, "name": each.name, "requests": each.requests}
-        | {"instance": i, "of_requests": rounded(float(each.of_requests[i])), "of_tokens": rounded(float(each.of_tokens[i]))}
+        | {"instance": i, "of_requests": rounded(float(of_requests)), "of_tokens": rounded(float(of_tokens))}
         for pool, groups in portrait.assignment.items()
         for each in groups
-        for i in range(len(each.of_requests))
+        for i, (of_requests, of_tokens) in enumerate(zip(each.of_requests, each.of_tokens, strict=True))
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,13 +18,21 @@ from ..seeds import VALIDATION
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-NAME = r"^[a-z0-9][a-z0-9.-]*$"
-"""Names become folders, and stand in the file names of policies."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 PLACEHOLDER = "{condition}"
 """Stands for the condition's name in the text of a policy."""
 
-Name = Annotated[str, AfterValidator(catalog.check_name), Field(pattern=NAME)]
+
+
+def _check_name(name: str) -> str:
+    """Names become folders, and stand in the file names of policies."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} must be lower-case letters, digits and hyphens")
+    return catalog.check_name(name)
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class Condition(Scenario):

@@ -32,7 +32,6 @@ def matrix_figure(matrix: Matrix) -> Figure:
     figure = new_figure(1.6 + 0.34 * len(matrix.rows))
     axes = figure.subplots()
     image = axes.imshow(values, cmap=COLOURS, vmin=-reach, vmax=reach, aspect="auto")
-    image.cmap.set_bad("white")
     for y, row in enumerate(matrix.rows):
         for x, label in enumerate(others):
             dark = math.isfinite(values[y, x]) and abs(values[y, x]) > 0.6 * reach
