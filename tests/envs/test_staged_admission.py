@@ -74,5 +74,5 @@ def test_views_of_another_cluster_are_refused() -> None:
     simulated = scenes.simulator(on, scenes.trace())
     assert simulated.run()
     other = scenes.cluster("1P2D")
-    with pytest.raises(ValueError, match="views have 2 and 4 rows; .* has 1 and 2"):
+    with pytest.raises(ValueError, match=r"views have 2 and 4 rows; .* has 1 and 2"):
         Stage(other, from_cluster(other)).show(simulated.admission())

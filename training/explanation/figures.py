@@ -147,8 +147,9 @@ def draw_assignment(found: Explanation, pool: str) -> Figure:
     names = list(dict.fromkeys((each.kind, each.name) for some in groups for each in some[1:]))
     figure = new_figure(1.6 + 0.22 * (len(names) + 2))
     left, right = figure.subplots(1, 2, sharey=True)
+    darkest = max(float(each.of_requests.max()) for some in groups for each in some)
     for axes, portrait, some in zip((left, right), found.portraits, groups, strict=True):
-        image = _heat_map(axes, some, names)
+        image = _heat_map(axes, some, names, darkest)
         axes.set_title(wrap_label(portrait.label, 34), loc="left")
         axes.set_xlabel(f"{pool} instance")
     labels = ["all requests", f"all {tokens_of(pool)}", *(f"{kind} {name}" for kind, name in names)]
@@ -239,12 +240,12 @@ def draw_terms(found: Explanation) -> Figure:
     return figure
 
 
-def _heat_map(axes: Axes, groups: list[GroupShares], names: list[tuple[str, str]]) -> AxesImage:
+def _heat_map(axes: Axes, groups: list[GroupShares], names: list[tuple[str, str]], darkest: float) -> AxesImage:
     everything = groups[0]
     known = {(each.kind, each.name): each.of_requests for each in groups[1:]}
     nothing = np.full(len(everything.of_requests), np.nan)
     values = np.stack([everything.of_requests, everything.of_tokens, *(known.get(name, nothing) for name in names)])
-    image = axes.imshow(values, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
+    image = axes.imshow(values, cmap=SHADES, vmin=0.0, vmax=darkest, aspect="auto")
     kinds = ["all", "all", *(kind for kind, _ in names)]
     for row in range(1, len(kinds)):
         if kinds[row] != kinds[row - 1]:
@@ -252,7 +253,7 @@ def _heat_map(axes: Axes, groups: list[GroupShares], names: list[tuple[str, str]
     if values.shape[1] <= MOST_WRITTEN:
         for (y, x), value in np.ndenumerate(values):
             if np.isfinite(value):
-                colour = "white" if value > 0.6 else "black"
+                colour = "white" if value > 0.6 * darkest else "black"
                 axes.text(x, y, f"{100 * value:.0f}", ha="center", va="center", fontsize=SMALL, color=colour)
         axes.set_xticks(range(values.shape[1]))
     axes.tick_params(length=0)
