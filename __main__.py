@@ -103,6 +103,7 @@ def _mount() -> None:
     from .training import (
         commands,
         compare_commands,
+        explain_commands,
         name_commands,
         return_commands,
         router_commands,
@@ -112,6 +113,7 @@ def _mount() -> None:
     )
 
     name_commands.register(app)
+    explain_commands.register(app)
     commands.register(app)
     tune_commands.register(app)
     timeline_commands.register(app)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from copy import copy
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,12 @@ class CompiledPolicy(Policy):
         self._vectors: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._out = np.zeros(3, np.int64)
         self.reset(0)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """One that remembers the same and goes on by itself; parameters never change, so both have them."""
+        twin = copy(self)
+        twin._state, twin._out = self._state.copy(), self._out.copy()
+        return twin
 
     def vector(self) -> npt.NDArray[np.float64]:
         """The parameters in the order in which the chooser reads them."""

@@ -15,7 +15,7 @@ from ..envs import features as F
 from .compiled import episode
 from .compiled.linear import STAGES
 from .compiled_policy import CompiledPolicy
-from .policy import HIGHEST, Parameters
+from .policy import HIGHEST, Costs, Features, Parameters
 from .registry import register
 from .search_space import Dimension
 
@@ -126,6 +126,35 @@ class Linear(CompiledPolicy):
     def vector(self) -> npt.NDArray[np.float64]:
         """What `compiled.linear.STAGES` describes."""
         return np.concatenate([_numbers(stage, getattr(self.parameters, stage)) for stage in STAGES])
+
+    def costs(self, features: Mapping[str, Features]) -> dict[str, Costs]:
+        """The weighted sums; see `Policy.costs`."""
+        return {stage: terms.sum(axis=-1) for stage, (_, terms) in self.terms(features).items()}
+
+    def terms(self, features: Mapping[str, Features]) -> dict[str, tuple[tuple[str, ...], Costs]]:
+        """What each term adds to the cost of each instance.
+
+        Args:
+            features: as for `costs`.
+
+        Returns:
+            By pool, the names of the terms, and (…, instances, terms): weight · value.
+        """
+        found = {}
+        for stage in _NAMES:
+            if stage in features:
+                weights = getattr(self.parameters, stage)
+                columns = [_values(stage, term, features) * weight for term, weight in weights.items()]
+                shape = features[stage].shape[:-1]
+                found[stage] = tuple(weights), np.stack(columns, axis=-1) if columns else np.zeros((*shape, 0))
+        return found
+
+
+def _values(stage: str, term: str, features: Mapping[str, Features]) -> Costs:
+    """Value of a term on each instance, (…, instances)."""
+    request, column = _parts(stage, term)
+    values = features[stage][..., _NAMES[stage].index(column)].astype(np.float64)
+    return values if request is None else values * features["request"][..., _REQUEST.index(request), None]
 
 
 def _searched(stage: str) -> list[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..csv_file import csv_bytes
 from ..runs import RESULTS_SCHEMA, fingerprint, parquet_bytes, write_atomically
 from .figures import FIGURES, draw_figures
 from .page import page
@@ -81,7 +80,7 @@ def write_truth(truth: Truth, folder: Path, command: str) -> list[Path]:
     check_folder(truth, folder)
     images = draw_figures(truth)
     files = {NOTE: (json.dumps(_note(truth), indent=1) + "\n").encode()}
-    files |= {f"{name}.csv": _csv(rows) for name, rows in tables(truth).items()}
+    files |= {f"{name}.csv": csv_bytes(rows) for name, rows in tables(truth).items()}
     files["requests.parquet"] = parquet_bytes(request_table(truth))
     files |= {f"{kind.name}.png": images[kind.name] for kind in FIGURES}
     files[PAGE] = page(truth, images, command).encode()
@@ -162,14 +161,3 @@ def _requests(run: Replay) -> pa.Table:
             times = values(source, output, quantity)
             columns[f"{words}_{quantity.name}_s"] = pa.array(times, mask=~np.isfinite(times))
     return pa.table(columns)
-
-
-def _csv(rows: Iterable[Row]) -> bytes:
-    """Rows as CSV with the schema version in front; numbers in full."""
-    text = io.StringIO()
-    kept = [{"schema_version": RESULTS_SCHEMA, **row} for row in rows]
-    columns = list(dict.fromkeys(name for row in kept for name in row))
-    writer = csv.DictWriter(text, columns or ["schema_version"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(kept)
-    return text.getvalue().encode()
