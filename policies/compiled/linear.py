@@ -26,7 +26,11 @@ product with each request feature has one, the weights of the columns, and those
 feature."""
 
 _FLAGS = 1 + R.REQUEST_COLUMNS
-_PREFILL_WORDS, _DECODE_WORDS = (_FLAGS * (1 + columns) for columns in (R.PREFILL_FEATURES, R.DECODE_FEATURES))
+PREFILL_WORDS, DECODE_WORDS, MIXED_WORDS = (
+    _FLAGS * (1 + columns) for columns in (R.PREFILL_FEATURES, R.DECODE_FEATURES, R.MIXED_FEATURES)
+)
+"""Words of each stage in the parameter vector."""
+
 _PROFILE = [feature.name for feature in F.PROFILE]
 _INDEX = _PROFILE.index("index")
 _PROFILE_SCALES = R.PREFILL_SCALES[-R.PROFILE_COLUMNS :]
@@ -37,13 +41,13 @@ def linear(S: int, router: int, state: int, parameters: int) -> tuple[int, int, 
     """Least cost in each pool."""
     s = slot_at(S, ld(S, L.H_PENDING))
     if ldc(S, L.H_MIXED) != 0:
-        stage = parameters + 8 * (_PREFILL_WORDS + _DECODE_WORDS)
+        stage = parameters + 8 * (PREFILL_WORDS + DECODE_WORDS)
         weigh(S, router, s, stage, R.MIXED_FEATURES, state)
         m = least_mixed(S, router, s, state, ldcf(stage, 0) != 0.0)
         return m, m, 1.0
     weigh(S, router, s, parameters, R.PREFILL_FEATURES, state)
     p = least_prefill(S, router, s, state, ldcf(parameters, 0) != 0.0)
-    stage = parameters + 8 * _PREFILL_WORDS
+    stage = parameters + 8 * PREFILL_WORDS
     weigh(S, router, s, stage, R.DECODE_FEATURES, state)
     return p, least_decode(S, router, s, state, ldcf(stage, 0) != 0.0), 1.0
 
