@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from ..envs import catalog
 from ..envs import features as F
 from .compiled import episode
-from .compiled.linear import STAGES
+from .compiled.linear import BEHIND, STAGES
 from .compiled_policy import CompiledPolicy
 from .policy import HIGHEST, Parameters
 from .registry import register
@@ -131,7 +131,7 @@ class Linear(CompiledPolicy):
 
     def vector(self) -> npt.NDArray[np.float64]:
         """What `compiled.linear.STAGES` describes."""
-        return np.concatenate([numbers(stage, self.matrix(stage)) for stage in STAGES])
+        return np.concatenate([*(numbers(stage, self.matrix(stage)) for stage in STAGES), np.zeros(BEHIND)])
 
     def matrix(self, stage: str) -> npt.NDArray[np.float64]:
         """The weights of a stage's instances, also those that are 0.

@@ -42,7 +42,7 @@ def vector_of(text: str) -> Float32s:
         raise ValueError("it is no base64 text; it must be what a trained network was written as") from None
     data, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     if len(data) % 4 or zlib.crc32(data) != int.from_bytes(checksum, "little") or len(checksum) < _CHECKSUM_BYTES:
-        raise ValueError("it is damaged (its checksum does not agree); it must be what a trained network was written as")
+        raise ValueError("it is damaged, its checksum does not agree; it must be what a trained network was written as")
     return _checked(np.frombuffer(data, "<f4").astype(np.float32))
 
 
@@ -188,7 +188,7 @@ class _Plan:
     """
 
     def __init__(self, shape: Shape) -> None:
-        places = shape.split(np.arange(shape.size))
+        places = {k: array.astype(np.int64) for k, array in shape.split(np.arange(float(shape.size))).items()}
         blocks = [-(-units // LANES) for units in shape.hidden]
         self.dense = HEADER_WORDS + -(-SKIP_WORDS // HEADER_WORDS) * HEADER_WORDS
         parts, starts, at = [], [], self.dense

@@ -12,18 +12,22 @@ import numpy as np
 
 from ...envs import features as F
 from ...envs.simulator import feature_rows as R
+from ...envs.simulator import lanes as V
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.admission import decode_view, prefill_view
 from ...envs.simulator.compile import inline, rare
-from ...envs.simulator.memory import dot_ratios, ld, ldc, ldcf, ldf, stf
+from ...envs.simulator.memory import dot_ratios, ld, ldc, ldcf
 from ...envs.simulator.slots import slot_at
 from .scores import value
 
 STAGES = ("prefill", "decode", "mixed")
 """Order in the parameter vector. Of each stage: whether a column of the profile but the index has a weight, whether a
 product with each request feature has one, the weights of the columns, and those of their products with each request
-feature."""
+feature. Behind all of them are words that are read with the last vector, and not used."""
+
+BEHIND = V.WIDTH - 1
+"""How many."""
 
 _FLAGS = 1 + R.REQUEST_COLUMNS
 PREFILL_WORDS, DECODE_WORDS, MIXED_WORDS = (
@@ -54,17 +58,17 @@ def linear(S: int, router: int, state: int, parameters: int) -> tuple[int, int, 
 
 @inline
 def weigh(S: int, router: int, s: int, stage: int, columns: int, out: int) -> None:
-    """Writes the weight of each column for this request, float64."""
+    """Writes the weight of each column for this request, float64; the last vector may reach behind the columns."""
     weights = stage + 8 * _FLAGS
-    for k in range(columns):
-        stf(out, k, ldcf(weights, k))
+    for k in range(0, columns, V.WIDTH):
+        V.store_floats(out, k, V.load_floats(weights, k))
     row = R.request(S, router, s)
     for r in range(R.REQUEST_COLUMNS):
         weights += columns * 8
         if ldcf(stage, 1 + r) != 0.0:
             x = np.float64(np.float32(row[r] / R.REQUEST_SCALES[r]))
-            for k in range(columns):
-                stf(out, k, ldf(out, k) + ldcf(weights, k) * x)
+            for k in range(0, columns, V.WIDTH):
+                V.store_floats(out, k, V.load_floats(out, k) + V.load_floats(weights, k) * x)
 
 
 @inline

@@ -1,5 +1,7 @@
 """Network: the skip of `linear` plus hidden units that all instances of a pool share (policies/network_shape.py).
 
+The costs of instances that may be assigned are left in the ledger's rows (`…_COST`), where there is a choice.
+
 What all instances share of the first layer is worked out once per pool. The units lie in blocks of sixteen float32; of
 each sum the terms are added one after the other, in the order of the inputs. So the costs are the same bits on every
 machine, but for what the C library makes of log2.
@@ -39,12 +41,14 @@ LANES = V.SINGLES
 """Units of a block."""
 
 HEADER = ("first", "second", "prefill", "decode", "mixed")
-"""First numbers of the parameter vector: blocks of the first layer, blocks of the second (0: there is none), and the words
-at which the dense part of each stage begins. After HEADER_WORDS come the weights of the skip, as `linear` has them.
+"""First numbers of the parameter vector: blocks of the first layer, blocks of the second (0: there is none), and the
+words at which the dense part of each stage begins. After HEADER_WORDS come the weights of the skip, as `linear` has
+them.
 
-A dense part is float32, in blocks of LANES units, what is left over being 0: of each block of the first layer the biases,
-then the weights of each shared input, then those of each column of the instance; of each block of the second layer the
-biases, then the weights of each unit of the first; then the weights of the last layer's units in the cost."""
+A dense part is float32, in blocks of LANES units, what is left over being 0: of each block of the first layer the
+biases, then the weights of each shared input, then those of each column of the instance; of each block of the second
+layer the biases, then the weights of each unit of the first; then the weights of the last layer's units in the cost.
+"""
 
 HEADER_WORDS = 8
 _PREFILL_AT = 8 * HEADER_WORDS
@@ -130,9 +134,10 @@ def best_prefill(S: int, router: int, s: int, parameters: int, state: int) -> in
     for p in range(n):
         if value(rows, L.PRE_GROUP, L.PRE_OPEN, p) == 0:
             about = R.about(S, p)
-            row, constants = F.prefill_state(prefill_view(S, router, p), prompt, ttft, age, about), F.profile(1.0, about)
+            row = F.prefill_state(prefill_view(S, router, p), prompt, ttft, age, about)
             cost = add_profile(dot_ratios(0.0, weights, row, R.PREFILL_SCALES), profile, about, whole)
             stf(grouped(rows, L.PRE_GROUP, p), L.PRE_COST, cost)
+            constants = F.profile(1.0, about)
             beside = (constants[_TAU_PREFILL], constants[_CAPACITY], constants[_INDEX])
             store_clipped(at, row + beside + _PREFILL_FILL, _PREFILL_SCALES, _CLIP)
             at += _PREFILL_ROW * _CELL
@@ -142,8 +147,9 @@ def best_prefill(S: int, router: int, s: int, parameters: int, state: int) -> in
     found, least, at = -1, np.inf, inputs
     for p in range(n):
         if value(rows, L.PRE_GROUP, L.PRE_OPEN, p) == 0:
-            cost = ldf(grouped(rows, L.PRE_GROUP, p), L.PRE_COST)
-            cost += hidden(parameters, dense, base, at, _PREFILL_CONTEXTS, _PREFILL_INPUTS)
+            own = grouped(rows, L.PRE_GROUP, p)
+            cost = ldf(own, L.PRE_COST) + hidden(parameters, dense, base, at, _PREFILL_CONTEXTS, _PREFILL_INPUTS)
+            stf(own, L.PRE_COST, cost)
             if found < 0 or cost < least:
                 found, least = p, cost
             at += _PREFILL_ROW * _CELL
@@ -180,8 +186,9 @@ def best_decode(S: int, router: int, s: int, parameters: int, state: int) -> int
     found, least, at = -1, np.inf, inputs
     for d in range(n):
         if value(rows, L.DEC_GROUP, L.DEC_OPEN, d) == 0:
-            cost = ldf(grouped(rows, L.DEC_GROUP, d), L.DEC_COST)
-            cost += hidden(parameters, dense, base, at, _DECODE_CONTEXTS, _DECODE_INPUTS)
+            own = grouped(rows, L.DEC_GROUP, d)
+            cost = ldf(own, L.DEC_COST) + hidden(parameters, dense, base, at, _DECODE_CONTEXTS, _DECODE_INPUTS)
+            stf(own, L.DEC_COST, cost)
             if found < 0 or cost < least:
                 found, least = d, cost
             at += _DECODE_ROW * _CELL
@@ -218,8 +225,9 @@ def best_mixed(S: int, router: int, s: int, parameters: int, state: int) -> int:
     found, least, at = -1, np.inf, inputs
     for m in range(n):
         if value(rows, L.DEC_GROUP, L.DEC_OPEN, m) == 0:
-            cost = ldf(grouped(rows, L.DEC_GROUP, m), L.DEC_COST)
-            cost += hidden(parameters, dense, base, at, _MIXED_CONTEXTS, _MIXED_INPUTS)
+            own = grouped(rows, L.DEC_GROUP, m)
+            cost = ldf(own, L.DEC_COST) + hidden(parameters, dense, base, at, _MIXED_CONTEXTS, _MIXED_INPUTS)
+            stf(own, L.DEC_COST, cost)
             if found < 0 or cost < least:
                 found, least = m, cost
             at += _MIXED_ROW * _CELL
