@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from ..envs import catalog
 from ..envs import features as F
 from .compiled import episode
-from .compiled.linear import BEHIND, STAGES
+from .compiled.weighing import BEHIND, STAGES
 from .compiled_policy import CompiledPolicy
 from .policy import HIGHEST, Parameters
 from .registry import register
@@ -130,7 +130,7 @@ class Linear(CompiledPolicy):
         )
 
     def vector(self) -> npt.NDArray[np.float64]:
-        """What `compiled.linear.STAGES` describes."""
+        """What `compiled.weighing.STAGES` describes."""
         return np.concatenate([*(numbers(stage, self.matrix(stage)) for stage in STAGES), np.zeros(BEHIND)])
 
     def matrix(self, stage: str) -> npt.NDArray[np.float64]:

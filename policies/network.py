@@ -14,10 +14,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from ..envs.simulator.arena import aligned_words
 from .compiled import episode
-from .compiled.network import HEADER_WORDS, LANES, SKIP_WORDS
+from .compiled.network import CELLS, HEADER_WORDS, LANES, SKIP_WORD, SKIP_WORDS, STAGE_WORDS
 from .compiled_policy import CompiledPolicy
 from .linear import Linear, numbers
-from .network_shape import MOST_LAYERS, MOST_UNITS, STAGES, Float32s, Shape
+from .network_shape import INPUTS, MOST_LAYERS, MOST_UNITS, STAGES, SUMMARY, Float32s, Shape, contexts
 from .policy import HIGHEST, Parameters
 from .registry import register
 
@@ -171,7 +171,7 @@ class Network(CompiledPolicy):
         words[: len(plan.header)] = plan.header
         arrays = self._shape.split(self._weights)
         skip = [numbers(stage, arrays[f"{stage}.skip"].astype(np.float64)) for stage in STAGES]
-        words[HEADER_WORDS : HEADER_WORDS + SKIP_WORDS] = np.concatenate(skip)
+        words[SKIP_WORD : SKIP_WORD + SKIP_WORDS] = np.concatenate(skip)
         cells = words[plan.dense :].view(np.float32)
         cells[:] = np.append(self._weights, np.float32(0.0))[plan.sources]
         return words
@@ -181,7 +181,7 @@ class _Plan:
     """Where the weights of a shape go in the parameter vector.
 
     Attributes:
-        header: `compiled.network.HEADER`.
+        header: `compiled.network.HEADER`, and `STAGE` of each stage.
         dense: word at which the dense parts begin.
         words: of the vector.
         sources: for each cell of the dense parts the weight that it holds, the number of weights where it holds 0.
@@ -190,9 +190,15 @@ class _Plan:
     def __init__(self, shape: Shape) -> None:
         places = {k: array.astype(np.int64) for k, array in shape.split(np.arange(float(shape.size))).items()}
         blocks = [-(-units // LANES) for units in shape.hidden]
-        self.dense = HEADER_WORDS + -(-SKIP_WORDS // HEADER_WORDS) * HEADER_WORDS
-        parts, starts, at = [], [], self.dense
-        for stage in STAGES:
+        self.dense = SKIP_WORD + -(-SKIP_WORDS // LANES) * LANES
+        self.header = np.zeros(SKIP_WORD)
+        self.header[: len(blocks)] = blocks
+        parts, at = [], self.dense
+        for k, stage in enumerate(STAGES):
+            columns = [INPUTS[stage].index(name) for name in SUMMARY[stage]]
+            about = [at, len(INPUTS[stage]), CELLS[k], contexts(stage), len(columns), *columns]
+            start = HEADER_WORDS + k * STAGE_WORDS
+            self.header[start : start + len(about)] = about
             of = {name.removeprefix(f"{stage}."): array for name, array in places.items() if name.startswith(stage)}
             layers = [_blocks(np.vstack([of["bias"], of["context"], of["instance"]]), shape.size)]
             if len(blocks) > 1:
@@ -201,9 +207,7 @@ class _Plan:
                 layers.append(_blocks(np.vstack([of["second_bias"], second]), shape.size))
             layers.append(_blocks(of["out"][np.newaxis], shape.size))
             parts += layers
-            starts.append(at)
             at += sum(map(len, layers)) // 2
-        self.header = [blocks[0], blocks[1] if len(blocks) > 1 else 0, *starts]
         self.words = at
         self.sources = np.concatenate(parts)
 
