@@ -1,9 +1,9 @@
 """Vectors of eight 64-bit words, for the few loops that look at every instance or every sequence at once.
 
-Also of sixteen float32, for the units of a network. LLVM's own vectorisers give up on loops this short. `Ints`, `Floats`
-and `Singles` are values like any other inside compiled code: they add, multiply and compare element by element, with
-each other or with a scalar. On machines without 512-bit registers LLVM splits the operations; the results are the same,
-element by element IEEE and two's complement.
+Also of sixteen float32, for the units of a network. LLVM's own vectorisers give up on loops this short. `Ints`,
+`Floats` and `Singles` are values like any other inside compiled code: they add, multiply and compare element by
+element, with each other or with a scalar. On machines without 512-bit registers LLVM splits the operations; the
+results are the same, element by element IEEE and two's complement.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Network: the costs of `linear` plus what hidden units add that all instances of a pool share.
 
-The formula is in policies/network_shape.py. What all instances share of the first layer is worked out once per pool. The
-units lie in blocks of sixteen float32; of each sum the terms are added one after the other, in the order of the inputs.
-So the costs are the same bits on every machine, but for what the C library makes of log2. They are left in the ledger's
-rows (`…_COST`) where there is a choice.
+The formula is in policies/network_shape.py. What all instances share of the first layer is worked out once per pool.
+The units lie in blocks of sixteen float32; of each sum the terms are added one after the other, in the order of the
+inputs. So the costs are the same bits on every machine, but for what the C library makes of log2. They are left in the
+ledger's rows (`…_COST`) where there is a choice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LOG_SCALE = shape.LOG_SCALE
 
 _CONTEXT_CELLS = LANES * -(-max(shape.contexts(stage) for stage in shape.STAGES) // LANES)
 _SHARED_CELLS = _CONTEXT_CELLS + 3 * max(CELLS)
-"""Cells of what the instances share, in the scratch memory: the inputs, then mean, least and greatest of all columns."""
+"""Cells of what the instances share, in the scratch memory: that, then mean, least and greatest of all columns."""
 
 
 @rare

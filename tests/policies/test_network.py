@@ -73,8 +73,8 @@ def test_costs_are_those_of_the_plain_formula_bit_by_bit(hidden: tuple[int, ...]
     constants = router_constants.from_cluster(on)
     plain = plain_policy("network", network.params, 0, constants, on.instances[0].block_size)
     assert isinstance(plain, Plain)
-    simulated = scenes.simulator(on, scenes.trace(25, rate=60))
-    seen_of_units = 0
+    simulated = scenes.simulator(on, scenes.trace(12, rate=60))
+    compared = 0
     while simulated.run():
         admission = simulated.admission()
         seen = Seen.of(admission, admission.prefill, admission.decode, simulated.trace, on.aggregated)
@@ -89,9 +89,9 @@ def test_costs_are_those_of_the_plain_formula_bit_by_bit(hidden: tuple[int, ...]
                 assert [c for c, may in zip(found, available, strict=True) if may] == [
                     c for c, may in zip(expected, available, strict=True) if may
                 ]
-                seen_of_units += 1
+                compared += 1
         simulated.send(*pair)
-    assert seen_of_units >= 25
+    assert compared >= 12
 
 
 def test_the_units_matter() -> None:
@@ -155,6 +155,12 @@ def test_one_set_of_weights_serves_pools_of_any_size() -> None:
     network = random_network((16,), 2)
     for topology in ("1P2D", "3P1D", "40P90D", "2M", "70M"):
         assert len(routed(network, topology)) == len(OF)
+
+
+def test_the_memory_of_a_decision_is_given_back_after_it() -> None:
+    network, on, of = random_network((16,), 0), scenes.cluster("16P48D"), scenes.trace(2_000, rate=100)
+    constants = router_constants.from_cluster(on)
+    simulate(of, on, policy=network, predictor="oracle", constants=constants)  # 20 MB in all; a stack has 8
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:
@@ -311,9 +317,11 @@ def test_the_largest_weights_leave_costs_finite() -> None:
 def test_deciding_imports_no_torch() -> None:
     code = (
         "import sys\n"
-        "from disaggroute.policies import parse\n"
-        "from disaggroute.policies.network import Network\n"
-        "assert parse('network').vector().size\n"
+        "from disaggroute import simulate\n"
+        "from disaggroute.envs import cluster_config, workloads\n"
+        "cluster = cluster_config.from_topology('1P2D', 'a40-qwen2.5-3b').build()\n"
+        "trace = workloads.make('chat').generate(rate=2, duration_s=5, seed=0)\n"
+        "assert len(simulate(trace, cluster, 'network', log_decisions=True).decisions)\n"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'torch']\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

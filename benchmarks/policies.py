@@ -32,8 +32,9 @@ def learned() -> dict[str, CompiledPolicy]:
 
 
 def measure(
+    topology: str,
+    rate: float,
     *,
-    rates: dict[str, float],
     policies: Callable[[], dict[str, CompiledPolicy]] = learned,
     requests: int = 100_000,
     routes: int = 5_000,
@@ -44,7 +45,8 @@ def measure(
     """CPU time of a decision on one core.
 
     Args:
-        rates: requests per second of simulated time, by topology.
+        topology: such as 2P4D.
+        rate: requests per second of simulated time.
         policies: makes the policies by name.
         requests: about how many requests an episode has.
         routes: how many decisions are made in Python, after as many that are not timed.
@@ -58,19 +60,20 @@ def measure(
 
     Raises:
         ValueError: an unknown topology, or a count below 1.
+        RuntimeError: a replay had other records.
     """
     for name, count in {"requests": requests, "routes": routes, "repeats": repeats}.items():
         at_least(name, count)
     results = []
+    drive = Drive.make(topology, rate, requests, seed)
     with pinned():
-        for topology, rate in rates.items():
-            drive = Drive.make(topology, rate, requests, seed)
-            for name, policy in policies().items():
-                say(f"policies/{name}/{topology}")
-                spent = _in_episodes(drive, policy, repeats)
-                results.append(Result.of(f"policies/{name}/{topology}/episode", "µs", spent, requests=len(drive.trace)))
-                spent = _in_python(drive, policy, min(routes, len(drive.trace) // 2), repeats)
-                results.append(Result.of(f"policies/{name}/{topology}/route", "µs", spent))
+        for name, policy in policies().items():
+            title = f"policies/{name}/{topology}"
+            say(title)
+            spent = _in_episodes(drive, policy, repeats)
+            results.append(Result.of(f"{title}/episode", "µs", spent, requests=len(drive.trace)))
+            spent = _in_python(drive, policy, max(1, min(routes, len(drive.trace) // 2)), repeats)
+            results.append(Result.of(f"{title}/route", "µs", spent))
     return results
 
 
@@ -89,7 +92,8 @@ def _in_episodes(drive: Drive, policy: CompiledPolicy, repeats: int) -> list[flo
         started = thread_time_ns()
         replayed.run_with(entries.run, *(column.ctypes.data for column in given))
         spent.append((decided - (thread_time_ns() - started)) / len(drive.trace) / 1e3)
-        assert (replayed.records == simulator.records).all(), "the replay is another episode"
+        if (replayed.records != simulator.records).any():
+            raise RuntimeError(f"{policy}: the replay is another episode")
     return spent[1:]
 
 
@@ -108,7 +112,8 @@ def _route(simulator: Simulator, policy: CompiledPolicy, count: int) -> int:
     """Routes so many requests; ns that the decisions took."""
     spent = 0
     for _ in range(count):
-        simulator.run()
+        if not simulator.run():
+            break
         admission = simulator.admission()
         started = thread_time_ns()
         pair = policy.route(admission)
