@@ -35,6 +35,10 @@ class CompiledPolicy(Policy):
 
     def __init__(self, **params: object) -> None:
         super().__init__(**params)
+        self.begin()
+
+    def begin(self) -> None:
+        """Makes what a new object has beside its parameters."""
         self._vectors: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._out = np.zeros(3, np.int64)
         self.reset(0)

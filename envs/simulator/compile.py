@@ -24,6 +24,7 @@ _COMPILED_SOURCES = (
     "envs/workloads/inversion.py",
     "envs/workloads/intensity.py",
     "policies/compiled/*.py",
+    "policies/network_shape.py",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])

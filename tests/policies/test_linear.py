@@ -11,7 +11,7 @@ import pytest
 from disaggroute.envs import features as F
 from disaggroute.envs import router_constants
 from disaggroute.envs.feature_arrays import FeatureArrays
-from disaggroute.envs.simulator import layout, simulate
+from disaggroute.envs.simulator import lanes, layout, simulate
 from disaggroute.policies import make, parse
 from disaggroute.policies.registry import policy_class
 from disaggroute.policies.search_space import params_at
@@ -174,7 +174,8 @@ def test_the_search_space_has_the_stages_in_which_there_is_a_choice(pools: tuple
 
 
 def test_the_weights_of_a_request_fit_the_words_of_a_policy() -> None:
-    assert max(len(columns) for columns in (F.PREFILL, F.DECODE, F.MIXED)) <= layout.POLICY_WORDS
+    most = max(len(columns) for columns in (F.PREFILL, F.DECODE, F.MIXED))
+    assert -(-most // lanes.WIDTH) * lanes.WIDTH <= layout.POLICY_WORDS
 
 
 def test_costs_are_the_sums_of_their_terms_and_the_least_one_is_the_choice() -> None:

@@ -28,6 +28,7 @@ NEED_CONSTANTS = (
     "marginal-cost",
     "simulator-naive",
     "linear",
+    "network",
 )
 
 
