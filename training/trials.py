@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,10 +66,17 @@ class Named:
 
 @dataclass(frozen=True)
 class Job:
-    """A scenario and the traces on which all policies meet it."""
+    """A scenario, traces, and the policies that meet all of them.
+
+    Attributes:
+        scenario: what is run.
+        seeds: of the traces.
+        policies: who decides.
+    """
 
     scenario: Scenario
     seeds: Sequence[int]
+    policies: Policies
 
 
 @dataclass(frozen=True)
@@ -97,14 +105,11 @@ def goodput_alone(records: npt.NDArray[Any], prepared: Prepared) -> tuple[float]
     return (goodput(records, prepared),)
 
 
-def run_trials(
-    jobs: Sequence[Job], policies: Policies, pool: Workers, measure: Measure = goodput_alone
-) -> list[Floats]:
-    """Runs every policy on every trace of every job.
+def run_trials(jobs: Sequence[Job], pool: Workers, measure: Measure = goodput_alone) -> list[Floats]:
+    """Runs the policies of every job on its traces.
 
     Args:
-        jobs: scenarios and seeds.
-        policies: who decides.
+        jobs: what is to be run.
         pool: the workers.
         measure: what is wanted of each run.
 
@@ -112,13 +117,12 @@ def run_trials(
         Of each job (policies, seeds, numbers of the measure).
     """
     traces = sum(len(job.seeds) for job in jobs)
-    pieces = 1 if pool.count == 1 else min(len(policies), -(-2 * pool.count // traces))
-    cuts = [len(policies) * k // pieces for k in range(pieces + 1)]
+    pieces = 1 if pool.count == 1 else -(-2 * pool.count // traces)
     trials = [
-        Trial(job.scenario, seed, policies.part(cuts[k], cuts[k + 1]), number, cuts[k], measure)
+        Trial(job.scenario, seed, job.policies.part(first, last), number, first, measure)
         for number, job in enumerate(jobs)
         for seed in job.seeds
-        for k in range(pieces)
+        for first, last in _pieces(len(job.policies), pieces)
     ]
     found: list[dict[tuple[int, int], Sequence[float]]] = [{} for _ in jobs]
     columns = [{seed: k for k, seed in enumerate(job.seeds)} for job in jobs]
@@ -126,9 +130,15 @@ def run_trials(
         for k, values in enumerate(numbers):
             found[trial.job][trial.first + k, columns[trial.job][trial.seed]] = values
     return [
-        np.array([[of[k, column] for column in range(len(job.seeds))] for k in range(len(policies))], np.float64)
+        np.array([[of[k, column] for column in range(len(job.seeds))] for k in range(len(job.policies))], np.float64)
         for job, of in zip(jobs, found, strict=True)
     ]
+
+
+def _pieces(count: int, pieces: int) -> list[tuple[int, int]]:
+    """Parts of `count` things, about alike, none empty."""
+    cuts = sorted({count * k // pieces for k in range(pieces + 1)})
+    return list(pairwise(cuts))
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def _run(plan: Plan, number: int, asked: Sequence[Floats], key: str, pool: Worke
     """Evaluates a generation of all restarts, and the default with it."""
     seeds = plan.seeds(number)
     params = [plan.default.params, *(plan.params(places) for points in asked for places in points)]
-    values = run_trials([Job(plan.tuning_scenario, seeds)], Named(plan.default.name, params), pool)[0][:, :, 0]
+    values = run_trials([Job(plan.tuning_scenario, seeds, Named(plan.default.name, params))], pool)[0][:, :, 0]
     shape = (plan.restarts, plan.candidates, len(seeds))
     return Generation.model_validate(
         {

@@ -95,7 +95,7 @@ class Config(TrainingConfig):
         for name in ("traces", "check_traces"):
             wanted = getattr(p, name)
             if wanted > span:
-                raise ValueError(f"{self.name}: parameters.{name} is {wanted}; seeds holds {span}, it must be at most that")
+                raise ValueError(f"{self.name}: parameters.{name} is {wanted}; it must be at most {span}, which seeds holds")
         n = len(self.space(self.training_seed).start)
         if p.mode == "cma" and n > MOST_FULL:
             raise ValueError(
@@ -118,10 +118,10 @@ class Config(TrainingConfig):
         size = p.population or usual_candidates(p.mode, n)
         return begin(p.mode, n, size, p.step, seed, generations=self.budget, gradient=p.gradient)
 
-    def jobs(self, generation: int, traces: int) -> list[Job]:
-        """Scenarios and traces of a generation."""
-        first = generation * self.parameters.traces
-        return [Job(scenario.plain, self.seeds.take(first, traces)) for scenario in self.scenarios]
+    def jobs(self, generation: int, traces: int, space: Space, vectors: Floats) -> list[Job]:
+        """The baseline and the policies of some vectors on the traces of a generation."""
+        seeds = self.seeds.take(generation * self.parameters.traces, traces)
+        return [Job(s.plain, seeds, Vectors(space, vectors, self.baselines(s)[0])) for s in self.scenarios]
 
 
 class Archive:
@@ -163,7 +163,7 @@ class Archive:
 def train(config: Config, run: TrainingRun) -> list[Candidate]:
     """Trains from the last checkpoint to the end of the budget; the means and the best samples are candidates."""
     space, p = config.space(run.seed), config.parameters
-    start, scale, baseline = space.start, space.scale, config.validation.baselines[0]
+    start, scale = space.start, space.scale
     strategy, archive = config.strategy(len(start), run.seed), Archive(len(start))
     marks = {round(k * config.budget / p.means) for k in range(1, p.means + 1)}
     weights = np.array([scenario.weight for scenario in config.scenarios])
@@ -181,8 +181,8 @@ def train(config: Config, run: TrainingRun) -> list[Candidate]:
         began = time.perf_counter()
         asked = strategy.ask()
         points = np.vstack([strategy.mean, asked])
-        jobs = config.jobs(done, p.traces)
-        numbers = run_trials(jobs, Vectors(space, start + scale * points, baseline), run.workers, measure_of(p.guards))
+        jobs = config.jobs(done, p.traces, space, start + scale * points)
+        numbers = run_trials(jobs, run.workers, measure_of(p.guards))
         values, gains = _values(numbers, weights, p.guards)
         best = int(np.argmax(values[1:]))
         row = _row(numbers, gains, strategy, best, [scenario.label for scenario in config.scenarios])
@@ -221,8 +221,8 @@ def _values(numbers: Sequence[Floats], weights: Floats, guards: Guards) -> tuple
     ranks = [centred_ranks(of_scenario[1:]) for of_scenario in scores]
     means = [of_scenario[:, :, 0].mean(axis=1) for of_scenario in numbers]
     gains = [mean - mean[0] for mean in means]
-    found: tuple[Floats, Floats] = shares @ np.array(ranks), shares @ np.array(gains)
-    return found
+    values: Floats = shares @ np.array(ranks)
+    return values, shares @ np.array(gains)
 
 
 def _row(
@@ -255,10 +255,8 @@ def _finalists(config: Config, space: Space, archive: Archive, workers: Workers)
     vectors = space.start + space.scale * points
     if p.finalists < len(others):
         weights = np.array([scenario.weight for scenario in config.scenarios])
-        jobs = config.jobs(config.budget, p.check_traces)
-        policies = Vectors(space, vectors, config.validation.baselines[0])
-        numbers = run_trials(jobs, policies, workers, measure_of(p.guards))
-        values, _ = _values(numbers, weights, p.guards)
+        jobs = config.jobs(config.budget, p.check_traces, space, vectors)
+        values, _ = _values(run_trials(jobs, workers, measure_of(p.guards)), weights, p.guards)
         others = sorted(others, key=lambda k: -values[k])[: p.finalists]
     return [Candidate(labels[k], space.policy(vectors[k])) for k in (last, *sorted(others))]
 

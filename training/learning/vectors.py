@@ -251,7 +251,7 @@ class Vectors:
     Attributes:
         space: of the vectors.
         vectors: (k, n) weights.
-        baseline: a policy by name that comes first; none if empty.
+        baseline: a policy by name that comes first; empty: none.
     """
 
     space: Space
