@@ -95,7 +95,7 @@ class Config(TrainingConfig):
         for name in ("traces", "check_traces"):
             wanted = getattr(p, name)
             if wanted > span:
-                raise ValueError(f"{self.name}: parameters.{name} is {wanted}; it must be at most {span}, which seeds holds")
+                raise ValueError(f"{self.name}: parameters.{name} is {wanted}; seeds has {span}, so at most that")
         n = len(self.space(self.training_seed).start)
         if p.mode == "cma" and n > MOST_FULL:
             raise ValueError(
@@ -202,7 +202,8 @@ def train(config: Config, run: TrainingRun) -> list[Candidate]:
 
 def centred_values(values: Floats) -> Floats:
     """Values less their mean, so that they say nothing of the traces."""
-    return values - values.mean()
+    centred: Floats = values - values.mean()
+    return centred
 
 
 def _values(numbers: Sequence[Floats], weights: Floats, guards: Guards) -> tuple[Floats, Floats]:

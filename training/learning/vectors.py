@@ -207,7 +207,7 @@ class NetworkSpace:
     @cached_property
     def free(self) -> npt.NDArray[np.int64]:
         """Places of the free weights in the network's vector."""
-        places = self.shape.split(np.arange(self.shape.size))
+        places = self.shape.split(np.arange(self.shape.size, dtype=np.float64))
         free = [array.ravel() for name, array in places.items() if name.partition(".")[0] in self.stages]
         return np.concatenate(free).astype(np.int64)
 
