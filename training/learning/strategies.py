@@ -233,4 +233,5 @@ def centred_ranks(values: Floats) -> Floats:
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     first = np.cumsum(sizes) - sizes
     ranks = (first + (sizes - 1) / 2)[group]
-    return ranks / max(len(values) - 1, 1) - 0.5
+    most = len(values) - 1
+    return (ranks - most / 2) / max(most, 1)
