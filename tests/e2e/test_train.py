@@ -78,7 +78,7 @@ def test_several_seeds_have_folders_of_their_own(tmp_path: Path) -> None:
     [
         (["nobody"], "unknown training 'nobody'"),
         (["tiny-es", "--set", "budgets=3"], "tiny-es: unknown field 'budgets'; nearest: budget"),
-        (["tiny-es", "--set", "method=no"], "tiny-es: method: unknown training method 'no'"),
+        (["tiny-es", "--set", "method=sarsa"], "tiny-es: method: unknown training method 'sarsa'"),
         (["tiny-es", "--set", "seeds.last=30005"], "leave the tuning range"),
         (["tiny-es", "--set", "validation.first_seed=5"], "leave the validation range"),
         (["tiny-es", "--device", "tpu"], "device is 'tpu'; it must be 'cpu' or 'cuda'"),
