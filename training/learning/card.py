@@ -14,10 +14,10 @@ from .choose import Choice, Entrant, Tested
 from .config import TrainingConfig
 
 LOST_POINTS = 5.0
-"""Points that a class or family may lose against the first baseline before the card says so."""
+"""Points that a class or family may lose against the baseline before the card says so."""
 
 TAIL = 1.5
-"""Ratio of P99.9 to the first baseline's, beyond which the card says so."""
+"""Ratio of P99.9 to the baseline's, beyond which the card says so."""
 
 
 def card(choice: Choice) -> str:
@@ -27,7 +27,6 @@ def card(choice: Choice) -> str:
 
 def _lines(choice: Choice) -> Iterator[str]:
     config, validation = choice.config, choice.config.validation
-    baseline = choice.baselines[0].label
     yield f"# {config.name}"
     yield ""
     yield f"A `{config.policy.name}` policy, trained by `{config.method}` with disaggroute {__version__}."
@@ -43,11 +42,12 @@ def _lines(choice: Choice) -> Iterator[str]:
     yield ""
     first, last = validation.traces[0], validation.traces[-1]
     yield (
-        f"Goodput on seeds {first} to {last}, {validation.duration_s:g} s each; in brackets points to `{baseline}`, "
-        f"paired by trace, with 95 % interval. The choice was made on these traces, which flatters it a little."
+        f"Goodput on seeds {first} to {last}, {validation.duration_s:g} s each; in brackets points to the baseline, "
+        "paired by trace, with 95 % interval. The choice was made on these traces, which flatters it a little."
     )
     yield ""
     rows = [("policy", *(each.name for each in choice.tested))]
+    rows.append(("baseline", *(f"`{each.baseline.label}`" for each in choice.tested)))
     for entrant in choice.baselines:
         rows.append((f"`{entrant.label}`", *(_goodput(each, entrant) for each in choice.tested)))
     for entrant in choice.best_of_seeds:
@@ -58,15 +58,17 @@ def _lines(choice: Choice) -> Iterator[str]:
     yield ""
     yield "## Where it fails"
     yield ""
-    yield f"The chosen policy against `{baseline}`: the class or family that loses most, and ratios of P99.9."
+    yield "The chosen policy against the baseline: the class or family that loses most, and ratios of P99.9."
     yield ""
     rows = [("scenario", "worst class or family", "points", "TTFT", "slowdown", "in doubt")]
     rows += [_failures(each, choice.chosen) for each in choice.tested]
     yield from _table(rows)
     yield ""
-    yield "In doubt is what is worse than the baseline: goodput (the interval does not lie above zero), a class or "
-    yield f"family by more than {LOST_POINTS:g} points, a P99.9 beyond {TAIL:g} times. It was trained and tested on "
-    yield "the scenarios named here alone; nothing is known of others."
+    yield (
+        "In doubt is what is worse than the baseline: goodput (the interval does not lie above zero), a class or "
+        f"family by more than {LOST_POINTS:g} points, a P99.9 beyond {TAIL:g} times. It was trained and tested on the "
+        "scenarios named here alone; nothing is known of others."
+    )
 
 
 def _facts(choice: Choice) -> Iterator[str]:
@@ -99,6 +101,8 @@ def _unit(config: TrainingConfig) -> str:
 
 
 def _goodput(tested: Tested, entrant: Entrant) -> str:
+    if not tested.ran(entrant):
+        return "–"
     text = f"{tested.goodput(entrant).mean:.4f}"
     difference = tested.difference(entrant)
     if difference is None:

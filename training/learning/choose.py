@@ -20,7 +20,7 @@ from ..runs import RESULTS_SCHEMA, ResultsFolder, write_atomically
 from ..statistics import Estimate
 from ..summary import Summary
 from ..workers import Workers
-from .config import TrainingConfig
+from .config import TrainingConfig, TrainingScenario
 
 
 @dataclass(frozen=True)
@@ -52,38 +52,49 @@ class Tested:
     Attributes:
         name: of the scenario.
         weight: of it.
+        baseline: what the others are compared with here.
         evaluation: the runs.
-        comparison: with the first baseline.
+        comparison: of all of them.
+        texts: under which a policy ran, by the text that names it: equal policies run once.
     """
 
     name: str
     weight: float
+    baseline: Entrant
     evaluation: Evaluation
     comparison: Comparison
+    texts: dict[str, str]
+
+    def ran(self, entrant: Entrant) -> bool:
+        """Whether a baseline of another scenario took part here too; candidates always do."""
+        return entrant.text in self.texts
 
     def goodput(self, entrant: Entrant) -> Estimate:
         """Mean over the traces."""
-        return self.comparison.lines[self.evaluation.labels.index(entrant.text)].goodput
+        return self.comparison.lines[self._place(entrant)].goodput
 
     def difference(self, entrant: Entrant) -> Estimate | None:
-        """To the first baseline, paired by trace; None for that itself."""
-        return self.comparison.lines[self.evaluation.labels.index(entrant.text)].difference
+        """To the baseline, paired by trace; None for that itself."""
+        return self.comparison.lines[self._place(entrant)].difference
 
     def groups(self, entrant: Entrant) -> dict[str, float]:
-        """Difference of each class's and family's goodput to the first baseline's; those without requests left out."""
-        own, first = self._groups(entrant.text), self._groups(self.evaluation.labels[0])
+        """Difference of each class's and family's goodput to the baseline's; those without requests left out."""
+        own, first = self._groups(entrant), self._groups(self.baseline)
         return {name: own[name] - first[name] for name in own if not math.isnan(own[name] - first[name])}
 
     def tail(self, entrant: Entrant, number: Callable[[Summary], float]) -> float:
-        """Ratio of a number (mean over the traces that have it) to the first baseline's."""
-        own, first = (
-            mean_over_runs([run.summary for run in self.evaluation.runs[text]], number)
-            for text in (entrant.text, self.evaluation.labels[0])
-        )
+        """Ratio of a number (mean over the traces that have it) to the baseline's."""
+        own, first = (mean_over_runs(self._summaries(each), number) for each in (entrant, self.baseline))
         return own / first if first else math.nan
 
-    def _groups(self, text: str) -> dict[str, float]:
-        summaries = [run.summary for run in self.evaluation.runs[text]]
+    def _place(self, entrant: Entrant) -> int:
+        return self.evaluation.labels.index(self.texts[entrant.text])
+
+    def _summaries(self, entrant: Entrant) -> list[Summary]:
+        return [run.summary for run in self.evaluation.runs[self.texts[entrant.text]]]
+
+    def _groups(self, entrant: Entrant) -> dict[str, float]:
+        summaries = self._summaries(entrant)
         found = {}
         for kind in ("by_class", "by_family"):
             for name in getattr(summaries[0], kind):
@@ -99,7 +110,7 @@ class Choice:
         config: what was trained.
         command: the command that does it all again.
         seeds: training seeds.
-        baselines: the first one is compared with.
+        baselines: of all scenarios.
         candidates: seed by seed, in the order of training.
         tested: scenario by scenario.
         chosen: the best candidate.
@@ -116,7 +127,7 @@ class Choice:
     file: Path
 
     def score(self, entrant: Entrant) -> float:
-        """Mean goodput over the scenarios, by their weights."""
+        """Mean goodput of a candidate over the scenarios, by their weights."""
         return _score(self.tested, entrant)
 
     @property
@@ -124,7 +135,7 @@ class Choice:
         """The best candidate of each training seed."""
         return tuple(
             max((entrant for entrant in self.candidates if entrant.seed == seed), key=self.score)
-            for seed in dict.fromkeys(entrant.seed for entrant in self.candidates)
+            for seed in self.seeds
         )
 
 
@@ -147,7 +158,7 @@ def choose(
     Args:
         config: what was trained.
         folder: of all its training seeds.
-        candidates: at least one.
+        candidates: at least one of each training seed.
         seeds: training seeds.
         command: the command that does it all again.
         workers: processes, None for one per core; or workers that are to be used and kept.
@@ -159,44 +170,75 @@ def choose(
     """
     from .card import card
 
-    # One policy may have several names: it runs once, under the first one.
-    baselines = tuple(Entrant(text, text) for text in config.validation.baselines)
-    known: dict[str, str] = {}
-    for entrant in (*baselines, *candidates):
-        policy = registry.parse(entrant.text)
-        known.setdefault(f"{policy.name} {policy.hash}", entrant.text)
-    entrants = []
-    for entrant in candidates:
-        policy = registry.parse(entrant.text)
-        text = known[f"{policy.name} {policy.hash}"]
-        entrants.append(Entrant(entrant.label, text, entrant.seed, entrant.found))
-    labels, validation, tested = list(known.values()), config.validation, []
-    runs = len(labels) * validation.seeds
+    entered = [
+        (scenario, _by_policy([*config.baselines(scenario), *(each.text for each in candidates)]))
+        for scenario in config.tested
+    ]
+    total = sum(len(set(texts.values())) for _, texts in entered) * config.validation.seeds
+    tested: list[Tested] = []
+    done = 0
     with Workers.of(workers) as pool:
-        for k, scenario in enumerate(config.tested):
-            plain = scenario.plain
-            evaluation = evaluate(
-                plain.make(**(plain.model_dump() | {"duration_s": validation.duration_s})),
-                labels,
-                validation.traces,
-                out=folder.path / "validation" / re.sub(r"[^\w.-]+", "-", scenario.label),
-                records="none",
-                workers=pool,
-                on_run=_counted(on_run, k * runs, len(config.tested) * runs),
-                say=say,
-            )
-            tested.append(Tested(scenario.label, scenario.weight, evaluation, compare(evaluation, labels[0])))
-    scores = [_score(tested, entrant) for entrant in entrants]
-    chosen = entrants[scores.index(max(scores))]
-    file = folder.path / "trained.yaml"
+        for scenario, texts in entered:
+            tested.append(_test(config, scenario, texts, folder, pool, _counted(on_run, done, total), say))
+            done += len(set(texts.values())) * config.validation.seeds
+    baselines = dict.fromkeys(text for scenario in config.tested for text in config.baselines(scenario))
+    scores = [_score(tested, entrant) for entrant in candidates]
     choice = Choice(
-        config, command, tuple(seeds), baselines, tuple(entrants), tuple(tested), chosen, file
+        config=config,
+        command=command,
+        seeds=tuple(seeds),
+        baselines=tuple(Entrant(text, text) for text in baselines),
+        candidates=tuple(candidates),
+        tested=tuple(tested),
+        chosen=candidates[scores.index(max(scores))],
+        file=folder.path / "trained.yaml",
     )
-    policy = registry.parse(chosen.text)
-    write_atomically(file, PolicyFile.of(policy, _provenance(choice)).yaml().encode())
+    policy = registry.parse(choice.chosen.text)
+    write_atomically(choice.file, PolicyFile.of(policy, _provenance(choice)).yaml().encode())
     write_atomically(folder.path / "card.md", card(choice).encode())
     write_atomically(folder.path / "validation.csv", _table(choice).encode())
     return choice
+
+
+def _by_policy(texts: Sequence[str]) -> dict[str, str]:
+    """For each text the first one that names the same policy: it runs once."""
+    first: dict[tuple[str, str], str] = {}
+    found = {}
+    for text in texts:
+        policy = registry.parse(text)
+        found[text] = first.setdefault((policy.name, policy.hash), text)
+    return found
+
+
+def _test(
+    config: TrainingConfig,
+    scenario: TrainingScenario,
+    texts: dict[str, str],
+    folder: ResultsFolder,
+    pool: Workers,
+    on_run: OnRun | None,
+    say: Callable[[str], None] | None,
+) -> Tested:
+    plain = scenario.plain
+    evaluation = evaluate(
+        plain.make(**(plain.model_dump() | {"duration_s": config.validation.duration_s})),
+        list(dict.fromkeys(texts.values())),
+        config.validation.traces,
+        out=folder.path / "validation" / re.sub(r"[^\w.-]+", "-", scenario.label),
+        records="none",
+        workers=pool,
+        on_run=on_run,
+        say=say,
+    )
+    baseline = config.baselines(scenario)[0]
+    return Tested(
+        name=scenario.label,
+        weight=scenario.weight,
+        baseline=Entrant(baseline, baseline),
+        evaluation=evaluation,
+        comparison=compare(evaluation, baseline),
+        texts=texts,
+    )
 
 
 def _goodput_of(kind: str, name: str) -> Callable[[Summary], float]:
@@ -226,11 +268,11 @@ def _provenance(choice: Choice) -> dict[str, object]:
             "seeds": f"{validation.traces[0]} to {validation.traces[-1]}",
             "duration_s": validation.duration_s,
             "candidates": len(choice.candidates),
-            "baseline": choice.baselines[0].text,
             "scenarios": {
                 each.name: {
                     "goodput": _rounded(each.goodput(choice.chosen).mean),
-                    "baseline_goodput": _rounded(each.goodput(choice.baselines[0]).mean),
+                    "baseline": each.baseline.text,
+                    "baseline_goodput": _rounded(each.goodput(each.baseline).mean),
                     "difference": _interval(each.difference(choice.chosen)),
                     "ceiling": _rounded(each.comparison.ceiling),
                 }
@@ -243,17 +285,18 @@ def _provenance(choice: Choice) -> dict[str, object]:
 def _table(choice: Choice) -> str:
     """One row per scenario and policy, chosen or not."""
     text = io.StringIO()
-    columns = ["schema_version", "scenario", "policy", "training_seed", "found", "chosen", "goodput", "low", "high"]
-    columns += ["difference", "difference_low", "difference_high", "ceiling", "ttft_p999_ratio", "slowdown_p999_ratio"]
-    columns += ["worst_group", "worst_group_difference"]
+    columns = ["schema_version", "scenario", "baseline", "policy", "training_seed", "found", "chosen"]
+    columns += ["goodput", "goodput_low", "goodput_high", "difference", "difference_low", "difference_high", "ceiling"]
+    columns += ["ttft_p999_ratio", "slowdown_p999_ratio", "worst_group", "worst_group_difference"]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for each in choice.tested:
-        for entrant in (*choice.baselines, *choice.candidates):
+        for entrant in filter(each.ran, (*choice.baselines, *choice.candidates)):
             goodput, difference, groups = each.goodput(entrant), each.difference(entrant), each.groups(entrant)
             worst = min(groups, key=lambda name: groups[name])
-            row = [RESULTS_SCHEMA, each.name, entrant.label, "" if entrant.seed is None else entrant.seed]
-            row += [entrant.found, int(entrant is choice.chosen), goodput.mean, goodput.low, goodput.high]
+            row = [RESULTS_SCHEMA, each.name, each.baseline.text, entrant.label]
+            row += ["" if entrant.seed is None else entrant.seed, entrant.found, int(entrant is choice.chosen)]
+            row += [goodput.mean, goodput.low, goodput.high]
             row += [difference.mean, difference.low, difference.high] if difference else ["", "", ""]
             row += [each.comparison.ceiling, each.tail(entrant, lambda s: s.ttft.p999)]
             row += [each.tail(entrant, lambda s: s.slowdown.p999), worst, groups[worst]]

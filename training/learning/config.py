@@ -17,7 +17,7 @@ from ...envs.features import VERSION as FEATURES_VERSION
 from ...envs.scenario import Scenario
 from ...envs.setting import Setting
 from ...policies import registry
-from ..evaluation import check_policies, check_pools, policy_card
+from ..evaluation import check_pools, policy_card
 from ..runs import RESULTS_SCHEMA
 from ..seeds import MAX_SEED, TUNING, VALIDATION, seeds_from
 from ..source_hash import source_hash
@@ -37,6 +37,7 @@ class TrainingScenario(Scenario):
             cluster of that name. Otherwise `rate` says it.
         factor: the saturation rate is multiplied by this.
         weight: of this scenario among the others.
+        baseline: policy that learning is compared with here; by default the first one of the validation.
     """
 
     model_config = STRICT
@@ -45,6 +46,7 @@ class TrainingScenario(Scenario):
     saturation: bool | str = False
     factor: float = Field(1.0, gt=0, le=100)
     weight: float = Field(1.0, gt=0, le=1e6)
+    baseline: str | None = None
 
     @model_validator(mode="after")
     def _one_rate(self) -> TrainingScenario:
@@ -152,7 +154,7 @@ class Validation(BaseModel):
         first_seed: of them.
         duration_s: length of their measurement window.
         scenarios: on which; none: those that are trained on.
-        baselines: policies that run along; the card compares with the first one.
+        baselines: policies that run along; a scenario without a baseline of its own is compared with the first one.
     """
 
     model_config = STRICT
@@ -161,7 +163,7 @@ class Validation(BaseModel):
     first_seed: int = VALIDATION.first
     duration_s: float = Field(1_800.0, gt=0, le=1e6)
     scenarios: tuple[TrainingScenario, ...] = ()
-    baselines: tuple[str, ...] = ("least-loaded",)
+    baselines: tuple[str, ...] = Field(("least-loaded",), min_length=1)
 
     @model_validator(mode="after")
     def _for_validation(self) -> Validation:
@@ -222,10 +224,8 @@ class TrainingConfig(BaseModel):
             twice = [label for label in labels if labels.count(label) > 1]
             if twice:
                 raise ValueError(f"{self.name}: {place} holds {twice[0]!r} twice; give each a name of its own")
-        texts = [*self.validation.baselines, *([self.policy.start] if self.policy.start else [])]
-        check_policies(self.validation.baselines)
-        for text in texts:
-            for scenario in (*self.scenarios, *self.tested):
+        for scenario in (*self.scenarios, *self.tested):
+            for text in (*self.baselines(scenario), *([self.policy.start] if self.policy.start else [])):
                 check_pools(registry.parse(text), Setting.of(scenario.plain))
         check_device(self.device)
 
@@ -233,6 +233,11 @@ class TrainingConfig(BaseModel):
     def tested(self) -> tuple[TrainingScenario, ...]:
         """Scenarios that the choice is made on."""
         return self.validation.scenarios or self.scenarios
+
+    def baselines(self, scenario: TrainingScenario) -> tuple[str, ...]:
+        """Baselines of a scenario, the one that it is compared with first."""
+        own = () if scenario.baseline is None else (scenario.baseline,)
+        return tuple(dict.fromkeys((*own, *self.validation.baselines)))
 
     def content(self) -> dict[str, Any]:
         """All that decides what is learned and chosen; JSON-able. Training seeds have folders of their own."""
@@ -242,13 +247,14 @@ class TrainingConfig(BaseModel):
             "results_schema": RESULTS_SCHEMA,
             "features_version": FEATURES_VERSION,
         }
-        texts = [*self.validation.baselines, *([self.policy.start] if self.policy.start else [])]
+        texts = {text for scenario in (*self.scenarios, *self.tested) for text in self.baselines(scenario)}
+        texts |= {self.policy.start} if self.policy.start else set()
         return (
             names
             | self.model_dump(mode="json", exclude={"training_seed"})
             | {
                 "traffic": [Setting.of(s.plain).configuration() for s in (*self.scenarios, *self.tested)],
-                "policies": {text: policy_card(text)["hash"] for text in texts},
+                "policies": {text: policy_card(text)["hash"] for text in sorted(texts)},
             }
         )
 
