@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "es": "es",
+    "ppo": "ppo",
+    "maskable-ppo": "ppo",
+    "dqn": "dqn",
+    "imitation": "imitation",
 }
 """Module of each method; it is imported when the method is asked for."""
 
