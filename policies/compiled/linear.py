@@ -17,7 +17,7 @@ from ...envs.simulator import ledger
 from ...envs.simulator.admission import decode_view, prefill_view
 from ...envs.simulator.compile import inline, rare
 from ...envs.simulator.memory import dot_ratios, ld, ldc, ldcf, ldf, stf
-from ...envs.simulator.slots import slot_at
+from ...envs.simulator.slots import grouped, slot_at
 from .scores import value
 
 STAGES = ("prefill", "decode", "mixed")
@@ -74,7 +74,7 @@ def add_profile(cost: float, weights: int, about: tuple[float, ...], whole: bool
 
 @inline
 def least_prefill(S: int, router: int, s: int, weights: int, whole: bool) -> int:
-    """The prefill instance of least cost."""
+    """The prefill instance of least cost; leaves the costs in the ledger's rows."""
     rows, prompt, ttft, age = ledger.prefill_rows(S, router), R.prompt_of(s), R.ttft_of(S, s), R.poll_age(S)
     profile = weights + 8 * (R.PREFILL_FEATURES - R.PROFILE_COLUMNS)
     found, least = -1, np.inf
@@ -84,6 +84,7 @@ def least_prefill(S: int, router: int, s: int, weights: int, whole: bool) -> int
         about = R.about(S, p)
         row = F.prefill_state(prefill_view(S, router, p), prompt, ttft, age, about)
         cost = add_profile(dot_ratios(0.0, weights, row, R.PREFILL_SCALES), profile, about, whole)
+        stf(grouped(rows, L.PRE_GROUP, p), L.PRE_COST, cost)
         if found < 0 or cost < least:
             found, least = p, cost
     return found
@@ -91,7 +92,7 @@ def least_prefill(S: int, router: int, s: int, weights: int, whole: bool) -> int
 
 @inline
 def least_decode(S: int, router: int, s: int, weights: int, whole: bool) -> int:
-    """The decode instance of least cost."""
+    """The decode instance of least cost; leaves the costs in the ledger's rows."""
     rows, prompt, predicted = ledger.decode_rows(S, router), R.prompt_of(s), R.predicted_of(s)
     tpot, age, prefills = R.tpot_of(S, s), R.poll_age(S), ldc(S, L.H_PREFILLS)
     profile = weights + 8 * (R.DECODE_FEATURES - R.PROFILE_COLUMNS)
@@ -102,6 +103,7 @@ def least_decode(S: int, router: int, s: int, weights: int, whole: bool) -> int:
         about = R.about(S, prefills + d)
         row = F.decode_state(decode_view(S, router, d), prompt, predicted, tpot, age, about)
         cost = add_profile(dot_ratios(0.0, weights, row, R.DECODE_SCALES), profile, about, whole)
+        stf(grouped(rows, L.DEC_GROUP, d), L.DEC_COST, cost)
         if found < 0 or cost < least:
             found, least = d, cost
     return found
@@ -109,7 +111,7 @@ def least_decode(S: int, router: int, s: int, weights: int, whole: bool) -> int:
 
 @inline
 def least_mixed(S: int, router: int, s: int, weights: int, whole: bool) -> int:
-    """The mixed instance of least cost."""
+    """The mixed instance of least cost; leaves the costs in the ledger's rows."""
     rows, prompt, predicted = ledger.decode_rows(S, router), R.prompt_of(s), R.predicted_of(s)
     ttft, tpot, age = R.ttft_of(S, s), R.tpot_of(S, s), R.poll_age(S)
     profile = weights + 8 * (R.MIXED_FEATURES - R.PROFILE_COLUMNS)
@@ -120,6 +122,7 @@ def least_mixed(S: int, router: int, s: int, weights: int, whole: bool) -> int:
         first, view, about = prefill_view(S, router, m), decode_view(S, router, m), R.about(S, m)
         row = F.mixed_state(first, view, prompt, predicted, ttft, tpot, age, about)
         cost = add_profile(dot_ratios(0.0, weights, row, R.MIXED_SCALES), profile, about, whole)
+        stf(grouped(rows, L.DEC_GROUP, m), L.DEC_COST, cost)
         if found < 0 or cost < least:
             found, least = m, cost
     return found
