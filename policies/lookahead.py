@@ -19,6 +19,7 @@ from ..envs.simulator import FOREVER, Simulator
 from ..envs.simulator import layout as L
 from ..envs.simulator.arena import Words, aligned_words
 from ..envs.simulator.believed_cluster import believed_cluster
+from ..envs.simulator.compile import address_of
 from ..envs.simulator.known import KNOWN_WORDS
 from ..envs.simulator.simulator import believed
 from ..envs.simulator.state import TRACE_ROW, Tables, new_block
@@ -55,14 +56,17 @@ class LookaheadParameters(Parameters):
     budget: int = Field(
         200, ge=1, le=100_000, description="Most requests that are routed in the trials of one decision."
     )
-    samples: int = Field(2, ge=1, le=1_000, description="Futures in which each candidate is tried.")
+    samples: int = Field(4, ge=1, le=1_000, description="Futures in which each candidate is tried.")
     candidates: int = Field(8, ge=1, le=8, description="Most pairs that are tried.")
     horizon_s: float = Field(30.0, ge=0, le=3_600, description="Latest arrival of a future, s from now.")
     recent: int = Field(16, ge=2, le=core.WINDOW, description="Arrivals by which the rate is told.")
     overrun: float = Field(
         0.25, ge=0, le=100, description="Tokens to come over tokens out, when all that were predicted are out."
     )
-    softness: float = Field(0.0, ge=0, le=1, description="Half width of the soft edge of a miss, over the target.")
+    spread: float = Field(
+        0.0, ge=0, le=1, description="Lengths: 0 as predicted, 1 exponential with that mean, drawn for each future."
+    )
+    softness: float = Field(0.3, ge=0, le=1, description="Half width of the soft edge of a miss, over the target.")
     margin: float = Field(
         0.0, ge=0, le=1_000, description="Misses by which another pair must be better than the base's."
     )
@@ -208,8 +212,8 @@ class _Desk:
         tables = Tables.of(cluster)
         self._kept: list[Any] = [cluster, tables, history]
         blocks = [new_block(cluster, tables, requests) for _ in range(3)]
-        rows = np.zeros(requests, TRACE_ROW)
-        records = np.zeros(requests, RECORD)
+        self.rows = rows = np.zeros(requests, TRACE_ROW)
+        self.records = records = np.zeros(requests, RECORD)
         vector = base.vector_for(prefills, decodes)
         beliefs = believed(constants, int(block[L.H_PRE_GROUPS]), cluster.instances[0].block_size)
         for each in blocks:
@@ -219,14 +223,17 @@ class _Desk:
             each[L.H_RECORD_STRIDE] = RECORD.itemsize
             each[L.H_CONSTANTS], each[L.H_ABOUT] = (a.ctypes.data for a in beliefs)
             each[L.H_PARAMETERS] = vector.ctypes.data
+        self.pairs = aligned_words(2 * parameters.candidates)
+        self.known = aligned_words(MOST_IN_FLIGHT * KNOWN_WORDS)
         self.words = aligned_words(core.DESK_WORDS)
         numbers: dict[int, int] = {
+            **{field: address_of(function, arguments) for field, (function, arguments) in _FUNCTIONS.items()},
             **{field: each.ctypes.data for field, each in zip(_BLOCKS, blocks, strict=True)},
-            core.W_ROWS: self._room(MOST_IN_FLIGHT * KNOWN_WORDS),
+            core.W_ROWS: self.known.ctypes.data,
             core.W_ROOM: MOST_IN_FLIGHT,
             core.W_SCRATCH: self._room(MOST_IN_FLIGHT + 3 * instances),
             core.W_RANKS: self._room(2 * instances),
-            core.W_PAIRS: self._room(2 * parameters.candidates),
+            core.W_PAIRS: self.pairs.ctypes.data,
             core.W_TOTALS: self._room(parameters.candidates),
             core.W_HISTORY: history.ctypes.data,
             core.W_BASE: base.number,
@@ -237,9 +244,10 @@ class _Desk:
             core.W_RECENT: parameters.recent,
         }
         self.words[list(numbers)] = list(numbers.values())
-        fractions = [parameters.overrun, parameters.softness, parameters.margin]
-        self.words[[core.W_OVERRUN, core.W_SOFTNESS, core.W_MARGIN]] = np.array(fractions).view(np.int64)
-        self._kept += [*blocks, rows, records, vector, beliefs]
+        fractions = [parameters.overrun, parameters.spread, parameters.softness, parameters.margin]
+        at = [core.W_OVERRUN, core.W_SPREAD, core.W_SOFTNESS, core.W_MARGIN]
+        self.words[at] = np.array(fractions).view(np.int64)
+        self._kept += [*blocks, vector, beliefs]
 
     def _room(self, words: int) -> int:
         """Address of so many words."""
@@ -254,6 +262,14 @@ class _Desk:
 
 
 _BLOCKS = (core.W_EMPTY, core.W_BELIEF, core.W_TRIAL)
+
+_FUNCTIONS: dict[int, tuple[Callable[..., int], int]] = {
+    core.W_RUN: (core.run_on, 2),
+    core.W_CHOOSE: (core.base_choice, 3),
+    core.W_PREPARE: (core.prepare_trials, 2),
+    core.W_TRY: (core.try_all, 2),
+}
+"""What is called by its address, with the number of its arguments."""
 
 
 def _new_history(seed: int) -> npt.NDArray[np.int64]:

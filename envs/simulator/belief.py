@@ -8,13 +8,11 @@ which the router knows what happened there, and makes its next pass by the core'
   reserved at the end of the step that ran then, as far as they fit.
 * a prefill instance: when its last prefill was done, or the oldest of its prompts was sent.
 
-What that pass starts ends as the believed times say, but not before now: it would have been seen. A request has
-max(1, ô − tokens out) output tokens to come; when it has as many as were predicted, `overrun` times the tokens out.
+What that pass starts ends as the believed times say, but not before now: it would have been seen. How many tokens a
+request has to come is whoever's belief it is (K_LEFT).
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from . import layout as L
 from . import ledger
@@ -29,6 +27,7 @@ from .known import (
     K_ARRIVAL,
     K_FIRST,
     K_LAST,
+    K_LEFT,
     K_ORDER,
     K_PLACE,
     K_PREDICTED,
@@ -68,7 +67,7 @@ _NEWEST = 1 << 30
 
 
 @rare
-def believe(B: int, S: int, router: int, rows: int, n: int, scratch: int, overrun: float) -> None:
+def believe(B: int, S: int, router: int, rows: int, n: int, scratch: int) -> None:
     """Puts the n rows of a router of block S, which awaits a decision, into the empty block B of the believed cluster.
 
     `scratch`: n + 3 words per engine. The requests of B have the numbers of their rows.
@@ -81,7 +80,7 @@ def believe(B: int, S: int, router: int, rows: int, n: int, scratch: int, overru
         st(last, i, -1)
         st(starts, i, L.FOREVER)
     for j in range(n):
-        plant(B, j, rows + j * (KNOWN_WORDS * 8), last, overrun)
+        plant(B, j, rows + j * (KNOWN_WORDS * 8), last)
     for j in range(n):
         go_on_decoding(B, j, rows + j * (KNOWN_WORDS * 8), last, now)
     moving = in_order(rows, n, IN_TRANSFER, K_PREFILLED, keys)
@@ -131,14 +130,14 @@ def copy_instances(B: int, S: int, router: int) -> None:
 
 
 @inline
-def plant(B: int, j: int, row: int, last: int, overrun: float) -> None:
-    """Row j becomes the request in slot j, in the ledger and nowhere else; notes what was seen last of its instances."""
+def plant(B: int, j: int, row: int, last: int) -> None:
+    """Row j becomes the request in slot j, in the ledger alone; notes what was seen last of its instances."""
     s = slot_at(B, take_slot(B))
     place, stage, tokens = ld(row, K_PLACE), ld(row, K_STAGE), ld(row, K_TOKENS)
     i = ldc(B, L.H_PREFILLS) + decode_of(place)
     st32(s, L.S_REQUEST, j)
     st32(s, L.S_PROMPT, ld(row, K_PROMPT))
-    st32(s, L.S_OUTPUT, output_of(B, row, engine_at(B, i), overrun))
+    st32(s, L.S_OUTPUT, output_of(B, row, engine_at(B, i)))
     st32(s, L.S_PREDICTED, ld(row, K_PREDICTED))
     st32(s, L.S_GENERATED, tokens)
     st32(s, L.S_CROSS, -1)
@@ -173,17 +172,14 @@ def plant(B: int, j: int, row: int, last: int, overrun: float) -> None:
 
 
 @inline
-def output_of(B: int, row: int, e: int, overrun: float) -> int:
+def output_of(B: int, row: int, e: int) -> int:
     """Output tokens that the request of a row is believed to have in all; at least one is still to come.
 
     No more than the KV cache of its decode instance (engine row e) holds, or it would never end.
     """
     tokens = ld(row, K_TOKENS)
-    left = ld(row, K_PREDICTED) - tokens
-    if left <= 0:
-        left = max(1, int(np.ceil(overrun * tokens)))
     holds = ldc(ldc(e, L.E_SPEC), L.P_BLOCKS) * ldc(B, L.H_BLOCK) + 1 - ld(row, K_PROMPT)
-    return max(tokens + 1, min(tokens + min(left, MOST_OUTPUT), holds))
+    return max(tokens + 1, min(tokens + min(ld(row, K_LEFT), MOST_OUTPUT), holds))
 
 
 @inline
@@ -212,7 +208,7 @@ def go_on_decoding(B: int, j: int, row: int, last: int, now: int) -> None:
 
 @inline
 def in_order(rows: int, n: int, stage: int, field: int, keys: int) -> int:
-    """Writes the rows of a stage by a field, ascending; returns how many there are. They are nearly in order already."""
+    """Writes the rows of a stage by a field, ascending; returns how many. They are nearly in order already."""
     count = 0
     for j in range(n):
         row = rows + j * (KNOWN_WORDS * 8)

@@ -40,15 +40,16 @@ IN_PREFILL, IN_TRANSFER, IN_DECODE = STAGE_PREFILL, STAGE_TRANSFER, STAGE_DECODE
     K_LAST,  # when its last token so far came, ps, −1 before
     K_TTFT,  # targets, ps
     K_TPOT,
-) = range(12)
-KNOWN_WORDS = 12
+    K_LEFT,  # tokens to come: not known, but room for what is believed
+) = range(13)
+KNOWN_WORDS = 13
 
 _PLACES = L.PLACE_MASK | (L.PLACE_MASK << L.PLACE_BITS) | L.LOOSE_FLAG
 
 
 @rare
 def write_known(S: int, router: int, out: int, room: int) -> int:
-    """Writes a row (K_…) per request of a router in flight, at the last sync; returns how many, −1 if there are too many.
+    """Writes a row (K_…) per request of a router in flight, at the last sync; returns how many, −1 if too many.
 
     Those of one prefill instance whose prefill is not done stand in the order in which they were sent there.
     """
@@ -66,7 +67,7 @@ def write_told(S: int, out: int) -> int:
     for k in range(ld(S, L.H_HIGH)):
         s = slot_at(S, k)
         stage = ld32(s, STAGE)
-        if stage == STAGE_PREFILL or stage == STAGE_TRANSFER or stage == STAGE_DECODE:
+        if STAGE_PREFILL <= stage <= STAGE_DECODE:
             tokens = ld32(s, L.S_GENERATED)
             prefilled = ld(s, PREFILLED_AT) if stage != STAGE_PREFILL else -1
             first, last = (ld(s, FIRST_AT), ld(s, L.SW_LAST)) if tokens > 0 else (-1, -1)

@@ -1,11 +1,14 @@
 """Lookahead: each candidate pair is tried in a belief of the cluster, with the same sampled futures for all of them.
 
-The belief (envs/simulator/belief.py) is made once per decision. A trial copies it, sends the pending request to the
-candidate, lets the requests of one sampled future arrive, routed by the base policy, and runs until all have ended.
-Its score is the number of requests that missed a target, in the soft form below; the least sum over the futures wins.
+With each future comes a belief (envs/simulator/belief.py), in which output lengths are drawn as well. A trial copies
+it, sends the pending request to the candidate, lets the requests of the future arrive, routed by the base policy, and
+runs until all have ended. Its score is the number of requests that missed a target, in the soft form below; the least
+sum over the futures wins.
 
 A future is Poisson at the rate of the last arrivals that this router saw; each of its requests is one of those that it
-has seen, with its ô as its length.
+has seen.
+
+What is large is compiled once and called by its address (W_RUN, W_CHOOSE, W_PREPARE, W_TRY).
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import numpy as np
 from ...envs.simulator import layout as L
 from ...envs.simulator import ledger
 from ...envs.simulator.admission import send
-from ...envs.simulator.belief import believe
-from ...envs.simulator.compile import entry, inline, rare
+from ...envs.simulator.belief import MOST_OUTPUT, believe
+from ...envs.simulator.compile import entry, inline
 from ...envs.simulator.entries import copy_state
-from ...envs.simulator.known import write_known
+from ...envs.simulator.known import K_LEFT, K_PREDICTED, K_TOKENS, KNOWN_WORDS, write_known
 from ...envs.simulator.loop import DECIDE, run_to_decision
-from ...envs.simulator.memory import copy_words, ld, ld32, ldc, ldf, st, st32, stf
+from ...envs.simulator.memory import call2, call3, copy_words, ld, ld32, ldc, ldf, st, st32, stf
 from ...envs.simulator.slots import engine_at, grouped, region, router_of, slot_at, trace_row
 from . import episode
 from .projected_latency import project_decode, project_prefill
@@ -31,6 +34,10 @@ from .randomness import below, next_word
 _count = itertools.count
 _w = _count()
 # what stays
+W_RUN = next(_w)  # addresses of run_on, base_choice, prepare_trials and try_all
+W_CHOOSE = next(_w)
+W_PREPARE = next(_w)
+W_TRY = next(_w)
 W_EMPTY = next(_w)  # addresses of three blocks of the believed cluster: an empty one, the belief, the trial
 W_BELIEF = next(_w)
 W_TRIAL = next(_w)
@@ -48,6 +55,7 @@ W_SAMPLES = next(_w)  # futures
 W_HORIZON = next(_w)  # no request of a future arrives later than this, ps
 W_RECENT = next(_w)  # arrivals by which the rate is told
 W_OVERRUN = next(_w)  # float64
+W_SPREAD = next(_w)  # float64
 W_SOFTNESS = next(_w)  # float64
 W_MARGIN = next(_w)  # float64
 # of the last decision
@@ -56,7 +64,8 @@ W_AHEAD = next(_w)  # requests of a future
 W_KNOWN = next(_w)  # requests in flight in the belief, −1 if there were too many
 W_ROUTED = next(_w)  # requests routed in trials
 W_RANDOM = next(_w)  # random state
-DESK_WORDS = 32
+W_CHOICE = next(_w)  # three words: prefill, decode and probability of a choice of the base
+DESK_WORDS = 40
 
 WINDOW = 128
 """Arrivals that a router remembers."""
@@ -84,55 +93,50 @@ _TIE = 1e-3
 """Weight of lateness beside a miss."""
 
 
-@rare
-def base_choice(S: int, policy: int, router: int) -> tuple[int, int, float]:
-    """What the base policy picks for the pending request."""
-    return episode.choose(S, policy, router)
-
-
-@rare
 def run_on(S: int, until: int) -> int:
-    """The core's loop, compiled once for reality, belief and trials."""
+    """The core's loop, for beliefs and trials."""
     return run_to_decision(S, until)
 
 
-@rare
-def prepare_trials(S: int, desk: int) -> None:
-    """Ranks the candidates for the pending request of block S, makes the belief and draws the futures."""
+def base_choice(S: int, policy: int, out: int) -> int:
+    """Writes what the base policy picks for the pending request, as `episode.choose_pending` does; returns 0."""
+    p, d, probability = episode.choose(S, policy, episode.router_pending(S))
+    st(out, 0, p)
+    st(out, 1, d)
+    stf(out, 2, probability)
+    return 0
+
+
+@inline
+def ask_base(S: int, desk: int) -> tuple[int, int]:
+    """The base's pick for the pending request of a block."""
+    out = desk + W_CHOICE * 8
+    call3(ld(desk, W_CHOOSE), S, ld(desk, W_BASE), out)
+    return ld(out, 0), ld(out, 1)
+
+
+def prepare_trials(S: int, desk: int) -> int:
+    """Ranks the candidates for the pending request of block S; returns how many futures are to be tried."""
     s = slot_at(S, ld(S, L.H_PENDING))
     router = router_of(ld32(s, L.S_PLACE))
     history = ld(desk, W_HISTORY) + router * (HISTORY_WORDS * 8)
     remember(S, s, history)
-    p, d, _ = base_choice(S, ld(desk, W_BASE), router)
+    p, d = ask_base(S, desk)
     budget = ld(desk, W_BUDGET)
     count = rank_pairs(S, desk, router, p, d, min(ld(desk, W_MOST), budget))
-    st(desk, W_COUNT, count)
-    st(desk, W_ROUTED, 0)
-    st(desk, W_KNOWN, 0)
     for c in range(count):
         stf(ld(desk, W_TOTALS), c, 0.0)
-    if count == 1:
-        return
     n = write_known(S, router, ld(desk, W_ROWS), ld(desk, W_ROOM))
+    st(desk, W_COUNT, count)
+    st(desk, W_ROUTED, 0)
     st(desk, W_KNOWN, n)
-    if n < 0:
-        return
-    B = ld(desk, W_BELIEF)
-    copy_state(ld(desk, W_EMPTY), B)
-    believe(B, S, router, ld(desk, W_ROWS), n, ld(desk, W_SCRATCH), ldf(desk, W_OVERRUN))
-    state = region(S, L.H_O_POLICY) + router * (L.POLICY_WORDS * 8)
-    copy_words(region(B, L.H_O_POLICY), state, L.POLICY_WORDS)
-    given = trace_row(S, ld32(s, L.S_REQUEST))
-    loose = 1 - ledger.is_tight(ld32(s, L.S_PLACE))
-    ttft, tpot = ldc(given, L.T_TTFT), ldc(given, L.T_TPOT)
-    write_request(B, n, ldc(given, L.T_ARRIVAL), ld32(s, L.S_PROMPT), ld32(s, L.S_PREDICTED), loose, ttft, tpot)
-    st(B, L.H_NEXT, n)
-    st(B, L.H_ARRIVAL, ld(B, L.H_NOW))
-    run_on(B, L.FOREVER)
+    if count == 1 or n < 0:
+        return 0
     samples = min(ld(desk, W_SAMPLES), budget // count)
     st(desk, W_AHEAD, budget // (count * samples) - 1)
     mix = np.uint64(ld(S, L.H_DECISIONS)) * np.uint64(0xD1342543DE82EF95)
     st(desk, W_RANDOM, np.int64(np.uint64(ld(history, A_SEED)) ^ mix))
+    return samples
 
 
 @inline
@@ -162,15 +166,15 @@ def arrival_at(history: int, number: int) -> int:
 
 @inline
 def write_request(
-    B: int, j: int, arrival: int, prompt: int, predicted: int, loose: int, ttft: int, tpot: int
+    B: int, j: int, arrival: int, prompt: int, predicted: int, output: int, loose: int, ttft: int, tpot: int
 ) -> None:
-    """Writes request j of the trace of a belief; it will have as many output tokens as are predicted, if they fit."""
+    """Writes request j of the trace of a belief; it will have `output` tokens, if they fit."""
     row = trace_row(B, j)
     st(row, L.T_ARRIVAL, arrival)
     st(row, L.T_TTFT, ttft)
     st(row, L.T_TPOT, tpot)
     st32(row, L.T32_PROMPT, prompt)
-    st32(row, L.T32_OUTPUT, max(1, min(predicted, least_room(B) + 1 - prompt)))
+    st32(row, L.T32_OUTPUT, max(1, min(output, MOST_OUTPUT, least_room(B) + 1 - prompt)))
     st32(row, L.T32_PREDICTED, predicted)
     st32(row, L.T32_WHO, loose << L.ROUTER_BITS)
 
@@ -254,29 +258,73 @@ def rank_pool(rows: int, group: int, cost: int, mark: int, n: int, pick: int, ou
 # --- futures and trials ---------------------------------------------------------------------------------------
 
 
-@rare
-def try_all(S: int, desk: int) -> None:
-    """Draws one more future and tries all candidates in it."""
+def try_all(S: int, desk: int) -> int:
+    """Draws one more future and tries all candidates in it; returns 0."""
     B, T = ld(desk, W_BELIEF), ld(desk, W_TRIAL)
-    n, ahead = ld(desk, W_KNOWN), ld(desk, W_AHEAD)
+    n = ld(desk, W_KNOWN)
+    make_belief(S, B, desk, n)
     s = slot_at(S, ld(S, L.H_PENDING))
     history = ld(desk, W_HISTORY) + router_of(ld32(s, L.S_PLACE)) * (HISTORY_WORDS * 8)
-    drawn = draw_future(B, desk, history, n + 1, ahead)
+    drawn = draw_future(B, desk, history, n + 1, ld(desk, W_AHEAD))
     for c in range(ld(desk, W_COUNT)):
         copy_state(B, T)
         for j in range(n):
             st(record_of(T, j), L.R_END, -1)
         pair = ld(desk, W_PAIRS) + c * 16
-        st(T, L.H_NEXT, n + 1)
-        send(T, ld(pair, 0), ld(pair, 1), 1.0)
-        while run_on(T, L.FOREVER) == DECIDE:
-            p, d, probability = base_choice(T, ld(desk, W_BASE), 0)
-            send(T, p, d, probability)
+        p, d = ld(pair, 0), ld(pair, 1)
+        send(T, p, d, 1.0)
+        while call2(ld(desk, W_RUN), T, L.FOREVER) == DECIDE:
+            p, d = ask_base(T, desk)
+            send(T, p, d, 1.0)
         total = ldf(ld(desk, W_TOTALS), c)
         for j in range(n + 1 + drawn):
             total += loss(T, j, ldf(desk, W_SOFTNESS))
         stf(ld(desk, W_TOTALS), c, total)
         st(desk, W_ROUTED, ld(desk, W_ROUTED) + 1 + drawn)
+    return 0
+
+
+@inline
+def make_belief(S: int, B: int, desk: int, n: int) -> None:
+    """Makes block B the belief of block S, with lengths drawn anew, up to the decision that is due."""
+    s = slot_at(S, ld(S, L.H_PENDING))
+    router = router_of(ld32(s, L.S_PLACE))
+    rows = ld(desk, W_ROWS)
+    for j in range(n):
+        row = rows + j * (KNOWN_WORDS * 8)
+        tokens = ld(row, K_TOKENS)
+        left = np.float64(ld(row, K_PREDICTED) - tokens)
+        if left <= 0.0:
+            left = ldf(desk, W_OVERRUN) * tokens
+        st(row, K_LEFT, drawn_length(desk, left))
+    copy_state(ld(desk, W_EMPTY), B)
+    believe(B, S, router, rows, n, ld(desk, W_SCRATCH))
+    copy_words(region(B, L.H_O_POLICY), region(S, L.H_O_POLICY) + router * (L.POLICY_WORDS * 8), L.POLICY_WORDS)
+    given = trace_row(S, ld32(s, L.S_REQUEST))
+    arrival, ttft, tpot = ldc(given, L.T_ARRIVAL), ldc(given, L.T_TTFT), ldc(given, L.T_TPOT)
+    predicted = ld32(s, L.S_PREDICTED)
+    output = drawn_length(desk, np.float64(predicted))
+    loose = 1 - ledger.is_tight(ld32(s, L.S_PLACE))
+    write_request(B, n, arrival, ld32(s, L.S_PROMPT), predicted, output, loose, ttft, tpot)
+    st(B, L.H_NEXT, n)
+    st(B, L.H_ARRIVAL, ld(B, L.H_NOW))
+    call2(ld(desk, W_RUN), B, L.FOREVER)
+
+
+@inline
+def drawn_length(desk: int, mean: float) -> int:
+    """A number of tokens of this mean, at least 1: between the mean itself and an exponential one, by the spread."""
+    spread = ldf(desk, W_SPREAD)
+    if spread > 0.0:
+        mean = mean * (1.0 - spread + spread * exponential(desk))
+    return max(1, int(np.ceil(mean - 0.5)))
+
+
+@inline
+def exponential(desk: int) -> float:
+    """An exponential number of mean 1."""
+    word = next_word(desk + W_RANDOM * 8)
+    return -np.log((np.float64(np.uint64(word) >> np.uint64(11)) + 0.5) * 2.0**-53)
 
 
 @inline
@@ -287,18 +335,18 @@ def draw_future(B: int, desk: int, history: int, first: int, most: int) -> int:
     t = ld(B, L.H_NOW)
     end = t + ld(desk, W_HORIZON)
     span = t - ld(arrival_at(history, seen - recent), A_TIME)
-    rng = desk + W_RANDOM * 8
     drawn = 0
     if recent > 1 and span > 0:
         gap = np.float64(span) / np.float64(recent - 1)
         while drawn < most:
-            uniform = (np.float64(np.uint64(next_word(rng)) >> np.uint64(11)) + 0.5) * 2.0**-53
-            t += 1 + int(-np.log(uniform) * gap)
+            t += 1 + int(exponential(desk) * gap)
             if t > end:
                 break
-            row = arrival_at(history, seen - 1 - below(rng, min(seen, WINDOW)))
+            row = arrival_at(history, seen - 1 - below(desk + W_RANDOM * 8, min(seen, WINDOW)))
+            predicted = ld(row, A_PREDICTED)
+            output = drawn_length(desk, np.float64(predicted))
             loose, ttft, tpot = ld(row, A_LOOSE), ld(row, A_TTFT), ld(row, A_TPOT)
-            write_request(B, first + drawn, t, ld(row, A_PROMPT), ld(row, A_PREDICTED), loose, ttft, tpot)
+            write_request(B, first + drawn, t, ld(row, A_PROMPT), predicted, output, loose, ttft, tpot)
             drawn += 1
     st(trace_row(B, first + drawn), L.T_ARRIVAL, L.FOREVER)
     return drawn
@@ -325,10 +373,9 @@ def loss(T: int, j: int, softness: float) -> float:
     if steps > 0:
         span = np.float64(ld(record, L.R_LAST_TOKEN) - first)
         r = max(r, span / (np.float64(steps) * np.float64(max(1, ld(given, L.T_TPOT)))))
+    miss = float(r > 1.0)
     if softness > 0.0:
         miss = min(1.0, max(0.0, (r - 1.0 + softness) / (2.0 * softness)))
-    else:
-        miss = np.float64(r > 1.0)
     return miss + _TIE * r / (1.0 + r)
 
 
@@ -343,48 +390,31 @@ def pick_pair(desk: int, samples: int) -> int:
     return ld(desk, W_PAIRS) + found * 16
 
 
-@inline
-def futures(desk: int) -> int:
-    """How many futures are to be tried."""
-    count = ld(desk, W_COUNT)
-    if count == 1 or ld(desk, W_KNOWN) < 0:
-        return 0
-    return min(ld(desk, W_SAMPLES), ld(desk, W_BUDGET) // count)
-
-
-@inline
-def decide(S: int, desk: int) -> int:
-    """Address of the pair for the pending request of block S."""
-    prepare_trials(S, desk)
-    samples = futures(desk)
-    for _ in range(samples):
-        try_all(S, desk)
-    return pick_pair(desk, samples)
-
-
 @entry
 def run_lookahead(S: int, desk: int, until: int) -> int:
     """Runs with lookahead; returns why it stopped (`loop.run_to_decision`)."""
     while True:
-        status = run_on(S, until)
+        status = call2(ld(desk, W_RUN), S, until)
         if status != DECIDE:
             return status
-        pair = decide(S, desk)
+        samples = call2(ld(desk, W_PREPARE), S, desk)
+        for _ in range(samples):
+            call2(ld(desk, W_TRY), S, desk)
+        pair = pick_pair(desk, samples)
         send(S, ld(pair, 0), ld(pair, 1), 1.0)
 
 
 @entry
 def begin_pending(S: int, desk: int) -> int:
     """Prepares the decision of the pending request; returns how many futures are to be tried."""
-    prepare_trials(S, desk)
-    return futures(desk)
+    return call2(ld(desk, W_PREPARE), S, desk)
 
 
 @entry
 def try_pending(S: int, desk: int, times: int) -> None:
     """Tries all candidates in so many more futures."""
     for _ in range(times):
-        try_all(S, desk)
+        call2(ld(desk, W_TRY), S, desk)
 
 
 @entry

@@ -26,6 +26,7 @@ BUILT_IN = (
     "marginal-cost",
     "simulator-naive",
     "linear",
+    "lookahead",
 )
 
 
