@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -92,20 +94,34 @@ class CompiledPolicy(Policy):
         Raises:
             ValueError: as `route`.
         """
+        with self.shown(admission):
+            episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
+        return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
+
+    @contextmanager
+    def shown(self, admission: Admission) -> Iterator[None]:
+        """Within it the block behind the admission has this object's parameters and state.
+
+        The chooser finds them through the block.
+
+        Raises:
+            ValueError: as `route`.
+        """
         self._check_constants(admission.constants is not None)
         header = _Header.from_address(admission.address)
         if header[L.H_PENDING] < 0:
             raise ValueError(
                 f"request {admission.index} was sent already; an admission can be routed until then"
             )
-        kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
-        # The chooser finds state and parameters through the block; for one call it is shown this object's.
-        header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
         prefills = 0 if admission.aggregated else len(admission.prefill)
-        header[L.H_PARAMETERS] = self._fitted(prefills, len(admission.decode)).ctypes.data
-        episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
-        header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
-        return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
+        parameters = self._fitted(prefills, len(admission.decode)).ctypes.data
+        kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
+        header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
+        header[L.H_PARAMETERS] = parameters
+        try:
+            yield
+        finally:
+            header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
 
     def prepare(self, simulator: Simulator, seed: int) -> None:
         """Puts parameters and initial state into a simulator, for `episode.run_episode` with `number`.

@@ -33,6 +33,7 @@ _MODULES = {
     "simulator-naive": "marginal_cost",
     "linear": "linear",
     "network": "network",
+    "lookahead": "lookahead",
 }
 """Module of each built-in policy; it is imported when the policy is asked for."""
 

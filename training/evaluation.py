@@ -151,8 +151,9 @@ def evaluate(
                     done[label, seed] = run
         total = len(seeds) * len(labels)
         if tasks and isinstance(backend, SimulatorBackend):
-            in_python = any(not hasattr(registry.parse(label), "run_compiled") for label in labels)
-            compile_all(tell, interactive=in_python)
+            parsed = [registry.parse(label) for label in labels]
+            in_python = any(not hasattr(policy, "run_compiled") for policy in parsed)
+            compile_all(tell, interactive=in_python, lookahead=any(policy.name == "lookahead" for policy in parsed))
         elif tasks:
             tell(f"order: {', '.join(f'{task.label} on {task.seed}' for task in tasks)}")
             backend.begin(tell)

@@ -233,3 +233,27 @@ def prefetch(typingctx: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
+
+
+def _caller(arguments: int) -> Any:
+    def call(typingctx: Any, address: Any, *given: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(64)
+            pointer = ir.FunctionType(word, [word] * arguments).as_pointer()
+            return builder.call(builder.inttoptr(args[0], pointer), args[1:])
+
+        return types.int64(*[types.int64] * (1 + arguments)), codegen
+
+    return call
+
+
+@intrinsic
+def call2(typingctx: Any, address: Any, first: Any, second: Any) -> Any:
+    """Calls the function of two int64 at an address (`compile.address_of`)."""
+    return _caller(2)(typingctx, address, first, second)
+
+
+@intrinsic
+def call3(typingctx: Any, address: Any, first: Any, second: Any, third: Any) -> Any:
+    """Calls the function of three int64 at an address (`compile.address_of`)."""
+    return _caller(3)(typingctx, address, first, second, third)

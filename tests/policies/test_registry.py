@@ -27,6 +27,7 @@ BUILT_IN = (
     "simulator-naive",
     "linear",
     "network",
+    "lookahead",
 )
 
 
