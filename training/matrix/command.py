@@ -6,6 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from .cells import Matrix
 
@@ -81,23 +83,27 @@ def evaluate_matrix(
         data=data,
         claim=claim,
     )
-    with run_progress("evaluating") as tell:
-        matrix = run_matrix(
-            plan,
-            out=folder,
-            command=again,
-            workers=workers,
-            log=claim_log or DEFAULT_LOG,
-            on_run=tell,
-            say=say,
-        )
+    try:
+        with run_progress("evaluating") as tell:
+            matrix = run_matrix(
+                plan,
+                out=folder,
+                command=again,
+                workers=workers,
+                log=claim_log or DEFAULT_LOG,
+                on_run=tell,
+                say=say,
+            )
+    except KeyboardInterrupt:
+        say("disaggroute: interrupted; the same command goes on from the finished runs")
+        raise typer.Exit(1) from None
     written: list[Path] = []
     try:
         _show(matrix)
     finally:  # Whether or not somebody reads to the end.
         written = write_matrix(matrix, folder, figures=figures)
     for path in written:
-        print(path)
+        typer.echo(path)
 
 
 def _show(matrix: Matrix) -> None:
