@@ -177,6 +177,7 @@ def train(config: Config, run: TrainingRun) -> list[Candidate]:
         strategy.resume(arrays)
         archive.restore(arrays)
     run.progress(done)
+    episodes, seconds = 0, 0.0
     while done < config.budget:
         began = time.perf_counter()
         asked = strategy.ask()
@@ -192,11 +193,14 @@ def train(config: Config, run: TrainingRun) -> list[Candidate]:
         strategy.tell(centred_values(values[1:]))
         if done in marks:
             archive.add_mean(done, strategy.mean)
-        episodes = len(points) * sum(len(job.seeds) for job in jobs)
-        run.log(done, row, {"speed/episodes per second": episodes / (time.perf_counter() - began)})
+        took, ran = time.perf_counter() - began, sum(len(job.policies) * len(job.seeds) for job in jobs)
+        episodes, seconds = episodes + ran, seconds + took
+        run.log(done, row, {"speed/episodes per second": ran / took})
         if done % config.checkpoint_every == 0 or done == config.budget:
             run.checkpoint(done, _packed(strategy.state() | archive.arrays()))
         run.progress(done)
+    if episodes:
+        run.say(f"training seed {run.seed}: {episodes:,} episodes, {episodes / seconds:,.0f} a second")
     return _finalists(config, space, archive, run.workers)
 
 

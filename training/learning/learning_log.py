@@ -40,6 +40,11 @@ class LearningLog:
         for row in self.rows:
             self._to_tensorboard(int(row["step"]), {name: x for name, x in row.items() if name != "step"})
 
+    @property
+    def for_tensorboard(self) -> bool:
+        """Whether TensorBoard is installed."""
+        return self._writer is not None
+
     def add(self, step: int, scalars: Mapping[str, float], more: Mapping[str, float] | None = None) -> None:
         """A row.
 

@@ -97,15 +97,18 @@ class TrainingRun:
         folder = ResultsFolder.open(path, {**content, "training_seed": seed})
         found = sorted((path / "checkpoints").glob("*.checkpoint"))
         latest = read_checkpoint(found[-1], key=folder.key) if found else None
+        log, tell = LearningLog(path, latest[0] if latest else 0), say or (lambda _: None)
+        if not log.for_tensorboard:
+            tell("TensorBoard is not installed; the learning curve is in learning.csv and learning.png alone")
         return cls(
             folder=folder,
             seed=seed,
             budget=int(content["budget"]),
             device=str(content["device"]),
             workers=workers or Workers(1),
-            say=say or (lambda _: None),
+            say=tell,
             _tell=on_progress or (lambda done, total: None),
-            _log=LearningLog(path, latest[0] if latest else 0),
+            _log=log,
             _latest=latest,
         )
 

@@ -143,7 +143,8 @@ class LinearSpace:
     def _linear(self, vector: Floats) -> Linear:
         params: dict[str, Any] = {}
         for (stage, term), weight in zip(self.terms, _six_digits(vector), strict=True):
-            params.setdefault(stage, {})[term] = weight
+            if weight != 0 or term in self.base[stage]:  # A term that is not there has weight 0.
+                params.setdefault(stage, {})[term] = weight
         return Linear(**catalog.merge(self.base, params))
 
     @cached_property

@@ -17,7 +17,8 @@ NAN = math.nan
 
 
 def test_measures_are_those_of_the_summary() -> None:
-    setting = Setting.of(Scenario.make(workload="mixed-bursty-a40", topology="1P2D", rate=12, duration_s=40, warmup_s=5))
+    scenario = Scenario.make(workload="mixed-bursty-a40", topology="1P2D", rate=12, duration_s=40, warmup_s=5)
+    setting = Setting.of(scenario)
     prepared = setting.prepare(0)
     records = setting.simulate(prepared, registry.make("least-loaded"), 0).records
     summary = summary_of(records, prepared, setting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,19 @@ def test_speeds_are_told_to_tensorboard_alone(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     run.log(1, {"gain": 0.5}, {"speed": 100.0})
     run.finish([])
+    assert table(tmp_path) == [{"step": "1", "gain": "0.5"}]
+
+
+def test_without_tensorboard_it_says_so_and_the_table_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    said: list[str] = []
+    run = TrainingRun.open(tmp_path / "run", CONTENT, 0, say=said.append)
+    run.log(1, {"gain": 0.5})
+    run.checkpoint(1, b"one")
+    run.finish([])
+    assert said == ["TensorBoard is not installed; the learning curve is in learning.csv and learning.png alone"]
     assert table(tmp_path) == [{"step": "1", "gain": "0.5"}]
 
 
