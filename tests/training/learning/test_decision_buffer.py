@@ -14,14 +14,14 @@ from disaggroute.training.learning.episodes import Episodes
 
 ALIVE = np.array([[True, True], [True, True], [False, True]])
 COUNT = int(ALIVE.sum())
+VALUES = np.linspace(0.0, 1.0, COUNT, dtype=np.float32)
 
 
 def episodes(**kept: Any) -> Episodes:
     """Two episodes with the same requests; the one ends earlier, and misses its first request late."""
     rewards = np.zeros(ALIVE.shape)
     rewards[1, 0] = -1.0
-    values = np.linspace(0.0, 1.0, COUNT, dtype=np.float32)
-    given = {"values": values, "log_probs": -values} | kept
+    given = {"log_probs": -VALUES} | kept
     return Episodes(
         alive=ALIVE,
         observations={"request": np.arange(COUNT, dtype=np.float32)[:, None]},
@@ -37,7 +37,7 @@ def episodes(**kept: Any) -> Episodes:
 def filled(how: Credit | None = None, **kept: Any) -> DecisionBuffer:
     space = spaces.Dict({"request": spaces.Box(-1, 9, (1,))})
     buffer = DecisionBuffer(2, space, spaces.MultiDiscrete([9, 9]), "cpu", n_envs=2, credit=how or Credit(group=2))
-    buffer.fill(episodes(**kept))
+    buffer.fill(episodes(**kept), VALUES)
     return buffer
 
 
@@ -66,11 +66,10 @@ def test_the_credit_is_that_of_the_modules_formulas() -> None:
     told = episodes()
     paid = np.zeros(ALIVE.shape)
     paid[0] = [-0.5, 0.5]  # of the first request's decision, against the other episode's
-    values = told.spread(told.kept["values"])
-    expected = credit.advantages(paid, values, told.dt, ALIVE, horizon_s=3.0, trace_decay=0.5)[ALIVE]
+    expected = credit.advantages(paid, told.spread(VALUES), told.dt, ALIVE, horizon_s=3.0, trace_decay=0.5)[ALIVE]
     buffer = filled(how)
     assert np.allclose(buffer.advantages, expected)
-    assert np.allclose(buffer.returns, expected + told.kept["values"])
+    assert np.allclose(buffer.returns, expected + VALUES)
 
 
 def test_masks_come_along_where_they_are_kept() -> None:
