@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBufferSamples
 from stable_baselines3.common.buffers import DictRolloutBuffer
@@ -49,25 +50,26 @@ class DecisionBuffer(DictRolloutBuffer):
         self._seen: dict[str, torch.Tensor] = {}
         self._masks: torch.Tensor | None = None
 
-    def fill(self, episodes: Episodes) -> None:
+    def fill(self, episodes: Episodes, values: npt.NDArray[np.float32]) -> None:
         """Takes the decisions of episodes.
 
         Args:
-            episodes: whose player kept `values` and `log_probs`, `masks` where it uses them, and `lessons` where other
-                actions than its own are to be learned.
+            episodes: whose player kept `log_probs`, `masks` where it uses them, and `lessons` where other actions than
+                its own are to be learned.
+            values: (n,) of what was seen at each decision.
         """
         told, how = episodes, self._credit
         paid = credit.attributed(told.rewards, told.misses, told.routed_at, how.attributed)
         paid = credit.relative(paid, told.alive, how.group)
         found = credit.advantages(
             paid,
-            told.spread(told.kept["values"]),
+            told.spread(values),
             told.dt,
             told.alive,
             horizon_s=how.horizon_s,
             trace_decay=how.trace_decay,
         )
-        self.values = told.kept["values"]
+        self.values = values
         self.advantages = found[told.alive].astype(np.float32)
         self.returns = self.values + self.advantages
         parts = {
