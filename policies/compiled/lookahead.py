@@ -373,7 +373,7 @@ def loss(T: int, j: int, softness: float) -> float:
     if steps > 0:
         span = np.float64(ld(record, L.R_LAST_TOKEN) - first)
         r = max(r, span / (np.float64(steps) * np.float64(max(1, ld(given, L.T_TPOT)))))
-    miss = float(r > 1.0)
+    miss = 1.0 if r > 1.0 else 0.0
     if softness > 0.0:
         miss = min(1.0, max(0.0, (r - 1.0 + softness) / (2.0 * softness)))
     return miss + _TIE * r / (1.0 + r)

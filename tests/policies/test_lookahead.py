@@ -88,9 +88,8 @@ def test_a_belief_without_transfers_is_exact() -> None:
             continue
         believed = np.sort(believed_end(policy, admission, (0, 0)), order="arrival")
         real = real_end(simulated, (0, 0))
-        for field in ("arrival", "prefill_end", "first_token", "end"):
-            if field != "prefill_end":
-                assert (believed[field] == real[field]).all(), (count, field)
+        for field in ("arrival", "first_token", "end"):
+            assert (believed[field] == real[field]).all(), (count, field)
         exact += 1
     assert exact > 10
 
@@ -286,7 +285,7 @@ def test_the_budget_is_kept(budget: int, samples: int) -> None:
 
 
 def test_no_request_of_a_future_comes_after_the_horizon() -> None:
-    for horizon in (0.0, 0.05):
+    for horizon in (0.0, 0.5):
         policy = lookahead(horizon_s=horizon, budget=4_000)
         _, admission = ahead_of(scenes.cluster(), OF, policy, 60)
         policy.route(admission)
@@ -360,8 +359,8 @@ def test_a_copy_decides_like_the_original(duplicate: Any) -> None:
 # --- in front of engines --------------------------------------------------------------------------------------
 
 
-def told(on: Cluster, of: Trace, by: Policy, count: int) -> tuple[RouterState, Admission, Admission]:
-    """A router's state that was told, in time, what happened in a simulator; and the same decision in both."""
+def told(on: Cluster, of: Trace, by: Policy, count: int) -> tuple[RouterState, Admission, Simulator]:
+    """A router's state that was told, in time, what happened in a simulator; the same decision is due in both."""
     simulated, admission = ahead_of(on, of, by, count)
     policy = lookahead()
     rows = known_at(policy, admission)
@@ -400,15 +399,15 @@ def told(on: Cluster, of: Trace, by: Policy, count: int) -> tuple[RouterState, A
             state.finished(handles[k], number)
     targets = int(of.ttft_target[count]), int(of.tpot_target[count])
     asked = state.ask(int(of.prompt[count]), int(of.slo[count]), *targets, now, int(of.output[count]))
-    return state, asked, admission
+    return state, asked, simulated
 
 
 def test_a_live_router_knows_the_same_and_decides_alike() -> None:
     for count in range(20, 150, 13):
-        _, live, admission = told(scenes.cluster(), OF, make("least-loaded"), count)
-        ours, theirs = (
-            known_at(lookahead(), each)[:, [i for i in range(K.K_LEFT) if i != K.K_ORDER]] for each in (live, admission)
-        )
+        _, live, simulated = told(scenes.cluster(), OF, make("least-loaded"), count)
+        admission = simulated.admission()
+        columns = [i for i in range(K.K_LEFT) if i != K.K_ORDER]
+        ours, theirs = (known_at(lookahead(), each)[:, columns] for each in (live, admission))
         assert sorted(map(tuple, ours.tolist())) == sorted(map(tuple, theirs.tolist()))
         assert lookahead(horizon_s=0).route(live) == lookahead(horizon_s=0).route(admission)
 
@@ -484,7 +483,7 @@ def test_missing_constants_are_asked_for() -> None:
 
 def test_constants_with_which_time_would_run_out_are_refused() -> None:
     simulated = simulator(scenes.cluster(), OF, base_decode=1e5)
-    with pytest.raises(ValueError, match=r"instance 2: .* could take .* s; allowed are at most"):
+    with pytest.raises(ValueError, match=r"instance \d: .* could take .* s; allowed are at most"):
         lookahead().run_compiled(simulated, 0)
 
 
