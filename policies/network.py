@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any
 
@@ -17,8 +18,9 @@ from .compiled import episode
 from .compiled.network import CELLS, HEADER_WORDS, LANES, SKIP_WORD, SKIP_WORDS, STAGE_WORDS
 from .compiled_policy import CompiledPolicy
 from .linear import Linear, numbers
+from .network_costs import costs_of
 from .network_shape import INPUTS, MOST_LAYERS, MOST_UNITS, STAGES, SUMMARY, Float32s, Shape, contexts
-from .policy import HIGHEST, Parameters
+from .policy import HIGHEST, Costs, Features, Parameters
 from .registry import register
 
 _CHECKSUM_BYTES = 4
@@ -163,6 +165,10 @@ class Network(CompiledPolicy):
     def vector_of_weights(self) -> Float32s:
         """(shape.size,) all weights, in the order of `Shape.arrays`; a copy."""
         return self._weights.copy()
+
+    def costs(self, features: Mapping[str, Features]) -> dict[str, Costs]:
+        """The formula in NumPy, exact to float32's precision; see `Policy.costs`."""
+        return costs_of(self._shape, self._weights, features)
 
     def vector(self) -> npt.NDArray[np.float64]:
         """What `compiled.network.HEADER` describes."""

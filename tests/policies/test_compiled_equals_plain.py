@@ -17,7 +17,8 @@ from disaggroute.policies import registry
 from ..differential.cases import Case, random_case
 from ..differential.comparison import first_difference
 from .networks import network_text
-from .plain import Seen, plain_policy
+from .plain import Seen
+from .plain_twins import plain_policy
 
 POLICIES = (
     "round-robin",

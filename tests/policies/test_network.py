@@ -27,8 +27,9 @@ from disaggroute.policies.policy_file import PolicyFile
 
 from . import scenes
 from .networks import random_network, without_units
-from .plain import Network as Plain
-from .plain import Seen, plain_policy
+from .plain import Seen
+from .plain_learned import Network as Plain
+from .plain_twins import plain_policy
 
 OF = scenes.trace(300, rate=25)
 SHAPES = [(16,), (5,), (40,), (16, 8), (7, 20), (33, 33)]

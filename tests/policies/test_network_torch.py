@@ -16,7 +16,7 @@ from disaggroute.policies.network_shape import COLUMNS, STAGES, Shape
 
 from . import scenes
 from .networks import random_network
-from .plain import Network as Plain
+from .plain_learned import Network as Plain
 from .test_network import costs_left
 
 torch = pytest.importorskip("torch")
@@ -160,3 +160,20 @@ def test_what_does_not_fit_is_refused() -> None:
         scorer.costs("prefill", rows[:, 0], rows)
     with pytest.raises(ValueError, match=r"vector has shape \(3,\)"):
         scorer.load_vector(np.zeros(3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(SHAPES), st.sampled_from(STAGES), st.integers(1, 3), st.integers(1, 9), st.integers(0, 10_000)
+)
+def test_costs_of_recorded_admissions_are_the_same_in_numpy(
+    hidden: tuple[int, ...], stage: str, batch: int, instances: int, seed: int
+) -> None:
+    network, _ = scorer_of(hidden, seed)
+    request, rows = observations(stage, batch, instances, seed)
+    costs = network.costs({"request": request, stage: rows})
+    assert list(costs) == [stage] and costs[stage].shape == (batch, instances)
+    for k in range(batch):
+        expected = np.array(plain_costs(network, stage, request[k], rows[k]))
+        open_ = np.isfinite(expected)
+        assert costs[stage][k][open_] == pytest.approx(expected[open_], rel=1e-4, abs=1e-3)
