@@ -1,8 +1,8 @@
 """Credit: which decision is paid for which miss, and by how much better it was than what others did at that time.
 
 A miss becomes certain long after the decision that caused it: a first token that is late shows after the TTFT target,
-tokens that are too slow show when the answer ends. Three things make the signal clear, each measured in
-docs/learning.md:
+tokens that are too slow show when the answer ends. Three things are meant to make the signal clear; docs/learning.md
+has what was measured:
 
 - the miss of a request is paid where that request was routed (`attributed`);
 - episodes of a group meet the same requests, so that what a miss pays is compared with what the same request paid in

@@ -6,7 +6,7 @@
 An update plays one episode in every environment, credits each decision (`credit.py`) and improves the scorer by PPO's
 clipped objective; learning rate and entropy bonus fall over the budget. Everything random in update k is
 drawn from (training seed, k), and traces are numbered by updates: so a run goes on from any checkpoint to the same
-weights. What worked, and what did not: docs/learning.md.
+weights. What was measured: docs/learning.md.
 
 Source: Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347; Huang and Ontañón, "A closer look
 at invalid action masking in policy gradient algorithms", arXiv 2006.14171, for maskable-ppo.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -129,6 +130,7 @@ def learn(config: Any, run: TrainingRun, make: Callable[[Any, int, str], Any]) -
 @contextmanager
 def reproducible() -> Iterator[None]:
     """One thread, since sums depend on how they are split; and algorithms that give the same bits each time."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA's products are refused below
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
