@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import time
@@ -105,8 +106,8 @@ class Lookahead(Policy):
         base = registry.parse(self.parameters.base)
         assert isinstance(base, CompiledPolicy)
         self._base = base
+        self._history = _new_history(0)
         self._desk: tuple[object, _Desk] | None = None
-        self.reset(0)
 
     @property
     def hash(self) -> str:
@@ -128,9 +129,8 @@ class Lookahead(Policy):
         Raises:
             ValueError: the seed is negative.
         """
-        self._history = _new_history(seed)
+        self._history[:] = _new_history(seed)
         self._base.reset(seed)
-        self._desk = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: not the desk, which is full of addresses."""
@@ -188,7 +188,7 @@ class Lookahead(Policy):
     def _desk_at(self, admission: Admission) -> _Desk:
         """The desk for the cluster of an admission: made anew when another one comes."""
         constants = _constants(self.name, admission.constants)
-        key = (constants, int(admission.owner[L.H_O_SLOTS]), int(admission.owner[L.H_T_LATENCY]))
+        key = constants, _limits(admission.owner)
         if self._desk is None or self._desk[0] != key:
             self._desk = key, _Desk(self.parameters, self._base, admission.owner, constants, self._history)
         return self._desk[1]
@@ -278,6 +278,17 @@ def _new_history(seed: int) -> npt.NDArray[np.int64]:
     # Not the word with which the base starts.
     history[:, core.A_SEED] = ~initial_state(seed)[:, WORD_RANDOM]
     return history
+
+
+def _limits(block: Words) -> bytes:
+    """What of a cluster a belief depends on, beside the constants."""
+    instances, decodes = int(block[L.H_ENGINES]), int(block[L.H_DECODES])
+    rules = block[[L.H_PREFILLS, L.H_MIXED, L.H_FIRST_PREFILL, L.H_POLL, L.H_BLOCK]].tobytes()
+    first = int(block[int(block[L.H_O_ENGINES]) + L.E_SPEC])
+    specs = np.frombuffer(ctypes.string_at(first, instances * L.SPEC_WORDS * 8), np.int64)
+    numbers = specs.reshape(instances, L.SPEC_WORDS)[:, : L.P_BATCH].tobytes()
+    links = (instances - decodes) * decodes
+    return rules + numbers + (ctypes.string_at(int(block[L.H_T_LATENCY]), 8 * links) if links else b"")
 
 
 def _constants(name: str, constants: RouterConstants | None) -> RouterConstants:

@@ -21,6 +21,9 @@ STAGE, NUMBER = L.S_RELEASE, L.S_JOIN
 FIRST_AT, PREFILLED_AT = L.SW_FINISH, L.SW_TRANSFER
 """Slot words likewise: when its first token came, and when its prefill was done, ps."""
 
+FARTHEST = 1 << 61
+"""No time that is noted lies farther back, ps."""
+
 (
     STAGE_FREE,
     STAGE_PENDING,  # awaits its decision
@@ -239,13 +242,13 @@ def failed(S: int, handle: int) -> int:
 
 @entry
 def put_clock_back(S: int, by: int) -> None:
-    """All that was noted of requests in flight happened that much earlier."""
+    """All that was noted of requests in flight happened that much earlier, `by` ≤ FARTHEST, or at −FARTHEST."""
     for k in range(ld(S, L.H_HIGH)):
         s = slot_at(S, k)
         for word in (FIRST_AT, PREFILLED_AT, L.SW_LAST):
-            st(s, word, ld(s, word) - by)
+            st(s, word, max(-FARTHEST, ld(s, word) - by))
         given = trace_row(S, k)
-        st(given, L.T_ARRIVAL, ld(given, L.T_ARRIVAL) - by)
+        st(given, L.T_ARRIVAL, max(-FARTHEST, ld(given, L.T_ARRIVAL) - by))
 
 
 @entry

@@ -205,7 +205,7 @@ class RouterState:
         for field in (L.H_NOW, L.H_VISIBLE, L.H_LAST):
             time = int(self._block[field])
             self._block[field] = time if time < 0 else max(0, time - by)
-        core.put_clock_back(self._address, by)
+        core.put_clock_back(self._address, min(by, core.FARTHEST))
 
     def _closed_pool(self) -> str:
         if self.cluster.aggregated:

@@ -332,6 +332,18 @@ def test_it_decides_on_a_single_pair_without_trials() -> None:
     assert policy._desk_at(admission).words[core.W_ROUTED] == 0
 
 
+def test_its_memory_is_kept_until_the_cluster_is_another() -> None:
+    policy = lookahead()
+    simulated, admission = ahead_of(scenes.cluster(), OF, policy, 20)
+    desk = policy._desk_at(admission)
+    policy.reset(3)
+    assert policy._desk_at(simulated.admission()) is desk
+    slower = tight_memory(scenes.cluster(), 999)
+    other = Simulator(slower, cut(OF, 3), predicted=OF.output[:3], constants=admission.constants)
+    assert other.run()
+    assert policy._desk_at(other.admission()) is not desk
+
+
 def test_it_has_its_own_memory_for_each_router() -> None:
     on = scenes.cluster(routers=3)
     simulated = simulator(on, OF)
