@@ -115,7 +115,9 @@ def record(task: RecordTask) -> Recording:
         label=task.label,
         seed=task.seed,
         summary=summary_of(records, prepared, setting),
-        stored=StoredRecords(records, prepared.trace, np.full(len(records), -1), met, measured),
+        stored=StoredRecords(
+            records, prepared.trace, prepared.trace.arrival, np.full(len(records), -1), met, measured
+        ),
         window=prepared.window,
         chosen=_pairs(watched.chosen),
         rules={label: _pairs(choices) for label, choices in watched.by_rule.items()},
