@@ -170,7 +170,7 @@ class EpisodeDQN(PlaysEpisodes, DQN):
         callback.update_locals(locals())
         going = callback.on_step()
         callback.on_rollout_end()
-        return RolloutReturn(episodes.decisions, self.config.parameters.environments, going)
+        return RolloutReturn(episodes.decisions, episodes.alive.shape[1], going)
 
     def _act(self, env: Sb3VecEnv, shown: Observations, alive: Any) -> tuple[Any, dict[str, Any]]:
         with torch.no_grad():
@@ -191,7 +191,7 @@ class EpisodeDQN(PlaysEpisodes, DQN):
 def make(config: Config, training_seed: int, device: str = "cpu") -> EpisodeDQN:
     """The algorithm, ready to `learn`."""
     how = config.parameters
-    envs = environments(config.scenarios, how.environments, discrete=True)
+    envs = environments(config.scenarios, [how.episodes(scenario) for scenario in config.scenarios], discrete=True)
     seed_update(training_seed, 0)
     found = EpisodeDQN(
         PairPolicy,

@@ -79,38 +79,30 @@ class Episodes:
         return found
 
 
-def pool_sizes(scenarios: Sequence[TrainingScenario]) -> tuple[int, int]:
-    """Instances of the largest prefill and of the largest decode pool.
+def check_pairs(scenarios: Sequence[TrainingScenario]) -> None:
+    """Refuses clusters of mixed instances, since a pair is what these agents choose.
 
     Raises:
-        ValueError: mixed instances: a pair is what these agents choose.
+        ValueError: names the scenario.
     """
-    sizes = []
     for scenario in scenarios:
-        setting = Setting.of(scenario.plain)
-        if setting.cluster.aggregated:
+        if Setting.of(scenario.plain).cluster.aggregated:
             raise ValueError(f"{scenario.label}: all instances are mixed; this method needs prefill and decode pools")
-        prefills = setting.constants.prefills
-        sizes.append((prefills, len(setting.cluster.instances) - prefills))
-    return max(prefills for prefills, _ in sizes), max(decodes for _, decodes in sizes)
 
 
 def environments(
-    scenarios: Sequence[TrainingScenario], count: int, *, discrete: bool = False
+    scenarios: Sequence[TrainingScenario], counts: Sequence[int], *, discrete: bool = False
 ) -> tuple[Sb3VecEnv, ...]:
-    """Environments of each scenario, all with the rows of the largest pools, so that one agent fits them all.
+    """Environments of each scenario; pools keep their sizes, so observations of other scenarios have other shapes.
 
     Args:
         scenarios: their window is the length of an episode.
-        count: environments of each.
+        counts: environments of each.
         discrete: one number as action.
-
-    Raises:
-        ValueError: mixed instances.
     """
-    rows = pool_sizes(scenarios)
     return tuple(
-        make_sb3(scenario.plain.model_dump(), count, discrete=discrete, pad_to=rows) for scenario in scenarios
+        make_sb3(scenario.plain.model_dump(), count, discrete=discrete)
+        for scenario, count in zip(scenarios, counts, strict=True)
     )
 
 

@@ -152,7 +152,7 @@ def make(kind: type[Learner], config: Any, training_seed: int, device: str = "cp
         device: where torch computes.
     """
     chosen: PpoParameters = config.parameters
-    envs = environments(config.scenarios, chosen.environments)
+    envs = environments(config.scenarios, [chosen.episodes(scenario) for scenario in config.scenarios])
     seed_update(training_seed, 0)
     policy: Any = MaskableScoredPolicy if issubclass(kind, MaskablePPO) else ScoredPolicy
     found = kind(

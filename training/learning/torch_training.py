@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, model_validator
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ..sb3_vec_env import Sb3VecEnv
-from .config import STRICT, TrainingConfig
-from .episodes import Act, Episodes, play, pool_sizes, traces, whose_turn
+from .config import STRICT, TrainingConfig, TrainingScenario
+from .episodes import Act, Episodes, check_pairs, play, traces, whose_turn
 from .run import Candidate, TrainingRun
 from .scorers import Scorer, scorer
 
@@ -31,6 +31,8 @@ class EpisodeParameters(BaseModel):
 
     Attributes:
         environments: episodes of an update.
+        most_decisions: about so many decisions an update has at most: a scenario with more of them has fewer
+            episodes, but at least one group; None: as many as come.
         group: of them that meet the same requests and are compared; 1: none are.
         horizon_s: after which time a reward counts 1/e, s.
         attributed: share of a miss that is paid to the decision that routed its request; the rest is paid when it is
@@ -44,6 +46,7 @@ class EpisodeParameters(BaseModel):
     model_config = STRICT
 
     environments: int = Field(128, ge=1, le=4096)
+    most_decisions: int | None = Field(None, ge=1)
     group: int = Field(8, ge=1)
     horizon_s: float = Field(10.0, gt=0)
     attributed: float = Field(1.0, ge=0, le=1)
@@ -57,6 +60,15 @@ class EpisodeParameters(BaseModel):
         if self.environments % self.group:
             raise ValueError(f"environments is {self.environments}; it must be a multiple of group, {self.group}")
         return self
+
+    def episodes(self, scenario: TrainingScenario) -> int:
+        """Episodes of an update on this scenario."""
+        if self.most_decisions is None:
+            return self.environments
+        plain = scenario.plain
+        assert plain.rate is not None  # a training scenario has one
+        groups = int(self.most_decisions / (plain.rate * plain.duration_s * self.group))
+        return min(max(groups, 1) * self.group, self.environments)
 
     def rate(self, remaining: float) -> float:
         """The learning rate when this share of the budget remains."""
@@ -84,10 +96,9 @@ class PlaysEpisodes:
             player: makes who decides in these environments, on traces of these seeds.
         """
         how: EpisodeParameters = self.config.parameters
-        groups = how.environments // how.group
-        drawn = traces(self.config.seeds, self.training_seed, self.updates, groups)
-        seeds = [seed for seed in drawn for _ in range(how.group)]
         env = self.envs[whose_turn([scenario.weight for scenario in self.config.scenarios], self.updates)]
+        drawn = traces(self.config.seeds, self.training_seed, self.updates, env.num_envs // how.group)
+        seeds = [seed for seed in drawn for _ in range(how.group)]
         episodes = play(env, seeds, player(env, seeds))
         self.num_timesteps += episodes.decisions
         self.updates += 1
@@ -101,7 +112,7 @@ def check_learner(config: TrainingConfig) -> None:
     Raises:
         ValueError: a scenario with mixed instances, or a scorer that cannot begin with `policy.start`.
     """
-    pool_sizes(config.scenarios)
+    check_pairs(config.scenarios)
     scorer(config.policy, config.training_seed)
 
 

@@ -54,6 +54,26 @@ def trained(config: Any, folder: Path, seed: int = 0) -> tuple[list[Candidate], 
     return methods.method(config.method).train(config, run), run
 
 
+@METHODS
+def test_scenarios_may_have_pools_of_other_sizes(method: str, tmp_path: Path) -> None:
+    wide = {**SHORT, "name": "wide", "cluster": None, "topology": "2P3D", "profile": "a40-qwen2.5-3b"}
+    config = configured(method, policy=NETWORK, scenarios=[SHORT, wide], budget=2_000)
+    parameters = dict(config.parameters) | {"most_decisions": 1, "environments": 8, "group": 4}
+    assert [type(config.parameters)(**parameters).episodes(scenario) for scenario in config.scenarios] == [4, 4]
+    candidates, run = trained(config, tmp_path)
+    assert len(candidates) >= 1
+    assert run.latest() is not None
+
+
+def test_an_update_has_about_as_many_decisions_as_were_asked_for() -> None:
+    config = configured("ppo", parameters={"most_decisions": 1_000})
+    (scenario,) = config.scenarios
+    count = config.parameters.episodes(scenario)
+    assert count % 4 == 0
+    assert count * scenario.plain.rate * scenario.duration_s <= 1_000 < (count + 4) * 40 * 5
+    assert config.parameters.model_copy(update={"most_decisions": 10**9}).episodes(scenario) == 8
+
+
 def hashes(candidates: list[Candidate]) -> list[tuple[str, str]]:
     return [(candidate.label, candidate.policy.hash) for candidate in candidates]
 

@@ -19,13 +19,13 @@ SEEDS = [5, 5, 6, 7]
 
 def emptiest(shown: Any, alive: Any) -> tuple[Any, dict[str, Any]]:
     """The instances with the fewest requests."""
-    actions = np.stack([shown["prefill"][:, :2, 0].argmin(axis=1), shown["decode"][:, :4, 0].argmin(axis=1)], axis=1)
+    actions = np.stack([shown["prefill"][..., 0].argmin(axis=1), shown["decode"][..., 0].argmin(axis=1)], axis=1)
     return actions, {"alive": alive.copy()}
 
 
 @pytest.fixture(scope="module")
 def played() -> E.Episodes:
-    (env,) = E.environments([SCENARIO], len(SEEDS))
+    (env,) = E.environments([SCENARIO], [len(SEEDS)])
     return E.play(env, SEEDS, emptiest)
 
 
@@ -82,21 +82,21 @@ def test_values_spread_over_steps_and_episodes(played: E.Episodes) -> None:
     assert not spread[~played.alive].any()
 
 
-def test_scenarios_with_other_pools_share_one_space() -> None:
-    assert E.pool_sizes([SCENARIO, WIDE]) == (3, 4)
-    first, second = E.environments([SCENARIO, WIDE], 2)
-    assert first.observation_space == second.observation_space
-    assert first.action_space == second.action_space
-    assert E.play(first, [1, 2], emptiest).decisions > 0
+def test_scenarios_keep_the_sizes_of_their_pools() -> None:
+    first, second = E.environments([SCENARIO, WIDE], [2, 3])
+    assert (first.num_envs, second.num_envs) == (2, 3)
+    for env, seeds, sizes in ((first, [1, 2], (2, 4)), (second, [1, 2, 3], (3, 2))):
+        played = E.play(env, seeds, emptiest)
+        assert (played.observations["prefill"].shape[1], played.observations["decode"].shape[1]) == sizes
 
 
 def test_mixed_instances_are_refused() -> None:
     with pytest.raises(ValueError, match=r"all instances are mixed; this method needs prefill and decode pools"):
-        E.pool_sizes([SCENARIO, MIXED])
+        E.check_pairs([SCENARIO, MIXED])
 
 
 def test_held_out_traces_are_refused() -> None:
-    (env,) = E.environments([SCENARIO], 1)
+    (env,) = E.environments([SCENARIO], [1])
     with pytest.raises(ValueError, match="seed 30000 is held out"):
         E.play(env, [30_000], emptiest)
 
