@@ -62,8 +62,9 @@ class _Scored(nn.Module):
         costs = self.scorer(obs["request"], obs["prefill"], obs["decode"])
         # Finite, so that an instance which may not be assigned gets probability 0 and no gradient that is no number.
         logits = -torch.cat(costs, dim=1).clamp(max=UNAVAILABLE)
-        self.action_dist.action_dims = [cost.shape[1] for cost in costs]  # pools differ between scenarios
-        distribution = self.action_dist.proba_distribution(action_logits=logits)  # type: ignore[operator, union-attr]
+        distribution: Any = self.action_dist
+        distribution.action_dims = [cost.shape[1] for cost in costs]  # pools differ between scenarios
+        distribution.proba_distribution(action_logits=logits)
         if action_masks is not None:
             distribution.apply_masking(action_masks)
         return distribution

@@ -66,7 +66,7 @@ class EpisodeParameters(BaseModel):
         if self.most_decisions is None:
             return self.environments
         plain = scenario.plain
-        assert plain.rate is not None  # a training scenario has one
+        assert plain.rate is not None and plain.duration_s is not None  # only a recorded trace may lack them
         groups = int(self.most_decisions / (plain.rate * plain.duration_s * self.group))
         return min(max(groups, 1) * self.group, self.environments)
 
