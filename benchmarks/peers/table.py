@@ -16,7 +16,7 @@ SHOWN = ("0.5", "0.9", "0.99")
 def speed_table(report: Peers) -> Table:
     """Requests per CPU second of both, and how many times faster ours is."""
     found = {result.name: result for result in report.results}
-    table = _table("requests per CPU s", "Dynamo", "disaggroute", "ratio")
+    table = _table("requests per CPU s, median and range", "Dynamo", "disaggroute", "ratio")
     for phase, words in PHASES.items():
         cells = (_cell(found[f"peers/{name}/{phase}"]) for name in ("dynamo", "disaggroute", "ratio"))
         table.add_row(words, *cells)
@@ -47,9 +47,9 @@ def preemption_words(report: Peers) -> str:
 
 
 def _cell(result: Result) -> str:
-    """Median and range."""
+    """Median, and the range under it."""
     value = f"× {short(result.value)}" if result.unit == "×" else short(result.value)
-    return f"{value} ({spread(result)})" if result.repeats > 1 else value
+    return f"{value}\n{spread(result)}" if result.repeats > 1 else value
 
 
 def _ms(seconds: float) -> str:
