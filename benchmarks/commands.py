@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .peers.commands import app as peers_app
+
 if TYPE_CHECKING:
     from .measurement import Result
     from .report import Report
 
 app = typer.Typer(invoke_without_command=True)
+app.add_typer(peers_app, name="peers")
 
 REPORTING = ("--json", "--compare")
 """Options that change what is shown, not what is measured."""
