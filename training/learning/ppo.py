@@ -52,9 +52,9 @@ class PpoParameters(EpisodeParameters):
     """
 
     trace_decay: float = Field(0.95, ge=0, le=1)
-    epochs: int = Field(4, ge=1)
-    entropy: float = Field(5e-3, ge=0)
-    clip: float = Field(0.2, gt=0)
+    epochs: int = Field(3, ge=1)
+    entropy: float = Field(2e-3, ge=0)
+    clip: float = Field(0.5, gt=0)
     value_weight: float = Field(0.5, ge=0)
 
     @property

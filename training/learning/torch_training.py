@@ -45,13 +45,13 @@ class EpisodeParameters(BaseModel):
 
     model_config = STRICT
 
-    environments: int = Field(128, ge=1, le=4096)
+    environments: int = Field(64, ge=1, le=4096)
     most_decisions: int | None = Field(None, ge=1)
     group: int = Field(8, ge=1)
     horizon_s: float = Field(10.0, gt=0)
     attributed: float = Field(1.0, ge=0, le=1)
-    batch: int = Field(8192, ge=2)
-    learning_rate: float = Field(2e-3, gt=0)
+    batch: int = Field(4096, ge=2)
+    learning_rate: float = Field(4e-3, gt=0)
     value_units: int = Field(64, ge=1, le=1024)
     gradient_norm: float = Field(1.0, gt=0)
 

@@ -65,6 +65,14 @@ def test_scenarios_may_have_pools_of_other_sizes(method: str, tmp_path: Path) ->
     assert run.latest() is not None
 
 
+def test_lookahead_can_teach(tmp_path: Path) -> None:
+    short = {**SHORT, "duration_s": 1}
+    teacher = {"teacher": "lookahead(budget=32, samples=1)", "lessons": 1, "environments": 4}
+    config = configured("imitation", policy=NETWORK, scenarios=[short], budget=100, parameters=teacher)
+    candidates, _ = trained(config, tmp_path)
+    assert candidates[-1].policy.name == "network"
+
+
 def test_an_update_has_about_as_many_decisions_as_were_asked_for() -> None:
     config = configured("ppo", parameters={"most_decisions": 1_000})
     (scenario,) = config.scenarios
