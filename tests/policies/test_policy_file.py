@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+import disaggroute
 from disaggroute import policies
 from disaggroute.envs import catalog, features
 from disaggroute.policies import policy_file, registry
@@ -85,8 +86,16 @@ def test_a_written_file_holds_all_parameters_so_that_other_defaults_change_nothi
 def test_a_shipped_file_is_read_by_its_short_name_and_says_how_it_was_made(name: str, file: str) -> None:
     assert policies.parse(f"{name}@{file}").name == name
     provenance = policy_file.load(name, file).provenance
-    assert provenance["command"].startswith(f"disaggroute tune {name}")
-    assert provenance["scenario"]
+    assert provenance["command"].startswith((f"disaggroute tune {name}", "disaggroute train "))
+    assert provenance["scenario"] if "scenario" in provenance else provenance["training"]["scenarios"]
+
+
+@pytest.mark.parametrize("name", ["linear", "network"])
+def test_what_was_learned_ships_with_its_card(name: str) -> None:
+    assert "shipped" in policy_file.shipped(name)
+    card = (Path(disaggroute.__file__).parent / "configs/policies" / name / "shipped.md").read_text(encoding="utf-8")
+    assert policy_file.load(name, "shipped").provenance["command"] in card
+    assert "## Where it fails" in card
 
 
 def test_a_file_that_another_package_registers_has_a_short_name(
