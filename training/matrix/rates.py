@@ -35,6 +35,7 @@ class Rates:
         what: Mapping[str, Any],
         *,
         target: float = TARGET,
+        seeds: range | None = None,
         workers: int | Workers | None = None,
         say: Callable[[str], None],
     ) -> float:
@@ -45,6 +46,7 @@ class Rates:
             scenario: what is to be driven.
             what: JSON-able; all that decides the result.
             target: share of the ceiling.
+            seeds: traces to average over; None: the usual ones.
             workers: processes, None for one per core; or workers that are to be used and kept.
             say: told what takes its time.
 
@@ -55,7 +57,7 @@ class Rates:
         key = fingerprint(what)
         if key not in self._known:
             say(f"{name}: searching for the saturation rate")
-            found = saturate(scenario, target=target, workers=workers, say=say)
+            found = saturate(scenario, target=target, seeds=seeds, workers=workers, say=say)
             say(f"{name}: {found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g}/s")
             if found.doubt:
                 say(f"warning: {found.doubt}")

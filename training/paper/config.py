@@ -178,7 +178,8 @@ class Series(BaseModel):
     Attributes:
         policy: its text.
         name: in the legend; the text unless given.
-        conditions: names, one for each place of the figure; those of the figure unless given.
+        conditions: names, one for each place of the figure, empty where it is not shown; those of the figure unless
+            given.
     """
 
     model_config = STRICT
@@ -245,14 +246,15 @@ class FigureConfig(BaseModel):
         """Words or numbers, one per place."""
         return self.at or self.conditions
 
-    def arms_of(self, series: Series) -> tuple[Arm, ...]:
-        """A policy in the conditions of the places."""
-        return tuple(Arm(policy=series.policy, condition=name) for name in series.conditions or self.conditions)
+    def arms_of(self, series: Series) -> tuple[Arm | None, ...]:
+        """A policy in the conditions of the places; None where it is not shown."""
+        names = series.conditions or self.conditions
+        return tuple(Arm(policy=series.policy, condition=name) if name else None for name in names)
 
     def arms(self) -> Iterable[Arm]:
         """All policies that it shows."""
         for series in self.series:
-            yield from self.arms_of(series)
+            yield from (arm for arm in self.arms_of(series) if arm is not None)
 
 
 class Published(BaseModel):
@@ -282,7 +284,7 @@ class Quick(BaseModel):
     """What `--quick` changes.
 
     Attributes:
-        seeds: traces of each condition.
+        seeds: traces of each condition, and of a search for a rate.
         duration_s: window.
     """
 
@@ -301,6 +303,7 @@ class ExperimentConfig(BaseModel):
         notes: for readers.
         seeds: traces of each condition.
         first_seed: of them.
+        rate_seeds: traces of each search for a saturation rate.
         level: α; adjusted p-values below it count.
         quick: what `--quick` changes.
         scenario: fields of every condition that does not say otherwise.
@@ -318,6 +321,7 @@ class ExperimentConfig(BaseModel):
     notes: str = ""
     seeds: int = Field(50, ge=1)
     first_seed: int = Field(VALIDATION.first, ge=0)
+    rate_seeds: int = Field(20, ge=1)
     level: float = Field(0.05, gt=0, lt=1)
     quick: Quick = Quick()
     scenario: dict[str, Any] = {}

@@ -99,7 +99,9 @@ class Experiment:
         for quantity in figure.quantities:
             for place in range(len(figure.places)):
                 for series in figure.series:
-                    yield Shown(series, place, figure.arms_of(series)[place], quantity)
+                    arm = figure.arms_of(series)[place]
+                    if arm is not None:
+                        yield Shown(series, place, arm, quantity)
 
     def found_in(self, figure: FigureConfig) -> tuple[Found, ...]:
         """The findings that a figure shows."""

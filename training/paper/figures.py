@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..picture import GREY, SMALL, drawing, new_figure, png_bytes, set_legend
+from ..picture import GREY, SMALL, drawing, new_figure, png_bytes, set_legend, set_log_ticks
 from ..table import wrap_label
-from .config import Arm, FigureConfig, Published
+from .config import FigureConfig, Published
 from .experiment import Experiment
 from .quantities import QUANTITIES
 
@@ -22,6 +22,9 @@ READING = (
     "goodput do not begin at zero."
 )
 """How to read all of them."""
+
+_FAR = 20.0
+"""Ratio of delays beyond which their axis is logarithmic."""
 
 
 def draw(experiment: Experiment, figure: FigureConfig) -> bytes:
@@ -44,6 +47,8 @@ def _bars(experiment: Experiment, figure: FigureConfig) -> Figure:
         for turn, series in enumerate(figure.series):
             style = styles[series.label]
             for place, arm in enumerate(figure.arms_of(series)):
+                if arm is None:
+                    continue
                 at = place + (turn - (len(figure.series) - 1) / 2) * width
                 estimate = experiment.measured.estimate(arm, name)
                 if not math.isfinite(estimate.mean):
@@ -77,24 +82,20 @@ def _lines(experiment: Experiment, figure: FigureConfig) -> Figure:
         heights: list[float] = []
         for series in figure.series:
             style = styles[series.label]
-            estimates = [experiment.measured.estimate(arm, name) for arm in figure.arms_of(series)]
+            arms = [(place, arm) for place, arm in zip(places, figure.arms_of(series), strict=True) if arm is not None]
+            estimates = [experiment.measured.estimate(arm, name) for _, arm in arms]
             means = [estimate.mean for estimate in estimates]
-            axes.plot(places, means, color=style.colour, linestyle=style.line, marker=style.marker, markersize=5)
-            for place, estimate, arm in zip(places, estimates, figure.arms_of(series), strict=True):
+            where = [place for place, _ in arms]
+            axes.plot(where, means, color=style.colour, linestyle=style.line, marker=style.marker, markersize=5)
+            for (place, arm), estimate in zip(arms, estimates, strict=True):
                 heights += [estimate.mean, *_draw_interval(axes, place, estimate.low, estimate.high, style.colour)]
-                heights += _published_at(experiment, axes, place, arm, name, style.colour)
+                heights += _draw_published(axes, place, experiment.published(arm, name), 0.0, style.colour)
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.grid(axis="y")
         _set_height(axes, name, heights)
     grid[-1].set_xlabel(figure.along)
     set_legend(drawn, f"{figure.title}; {_traces(experiment)}", styles)
     return drawn
-
-
-def _published_at(
-    experiment: Experiment, axes: Axes, place: float, arm: Arm, name: str, colour: str
-) -> list[float]:
-    return _draw_published(axes, place, experiment.published(arm, name), 0.0, colour)
 
 
 def _draw_interval(
@@ -131,7 +132,11 @@ def _set_height(axes: Axes, name: str, values: list[float]) -> None:
         return
     low, high = float(known.min()), float(known.max())
     room = 0.08 * (high - low or 1.0)
-    if name == "goodput":
+    if name == "ttft-p99" and low > 0 and high / low > _FAR:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 2, 1.5 * high)
+        set_log_ticks(axes.yaxis, lambda value: f"{value:g}")
+    elif name == "goodput":
         axes.set_ylim(max(0.0, low - 2 * room), min(1.0, high + room))
     else:
         axes.set_ylim(0.0, high + room)

@@ -13,7 +13,7 @@ from ...policies import registry
 from ..evaluation import check_evaluation
 from ..matrix.rates import Rates, rounded_rate
 from ..saturation import TARGET
-from ..seeds import HELD_OUT, check_claim, refuse_held_out, seeds_from
+from ..seeds import HELD_OUT, SATURATION, check_claim, refuse_held_out, seeds_from
 from ..source_hash import source_hash
 from ..workers import Workers
 from .config import Condition, ExperimentConfig, FigureConfig, Finding
@@ -52,6 +52,7 @@ class Plan:
         parts: the conditions that they need.
         conditions: all of them, by name, with the window that is asked for.
         seeds: one trace each.
+        rate_seeds: those of a search for a rate.
         claim: whether the seeds are held out, for a claim.
     """
 
@@ -61,6 +62,7 @@ class Plan:
     parts: tuple[Part, ...]
     conditions: Mapping[str, Condition]
     seeds: range
+    rate_seeds: range
     claim: bool = False
 
     @property
@@ -124,7 +126,8 @@ def plan_of(config: ExperimentConfig, conditions: Mapping[str, Condition], wante
         texts = list(dict.fromkeys(arm.policy for arm in arms if arm.condition == condition.name))
         if texts:
             parts.append(part_of(condition, {text: text for text in texts}, seeds, wanted.claim))
-    return Plan(config, findings, figures, tuple(parts), conditions, seeds, wanted.claim)
+    rate_seeds = SATURATION.take(config.quick.seeds if wanted.quick else config.rate_seeds)
+    return Plan(config, findings, figures, tuple(parts), conditions, seeds, rate_seeds, wanted.claim)
 
 
 def part_of(condition: Condition, policies: Mapping[str, str], seeds: range, claim: bool = False) -> Part:
@@ -173,35 +176,47 @@ def with_rates(
         OSError: the rates cannot be written.
     """
     return tuple(
-        replace(part, scenario=part.scenario.at_rate(_rate(part, plan.conditions, rates, workers, say)))
+        replace(part, scenario=part.scenario.at_rate(rate_of(part.condition, plan, rates, workers, say)))
         for part in plan.parts
     )
 
 
-def _rate(
-    part: Part,
-    conditions: Mapping[str, Condition],
-    rates: Rates,
-    workers: int | Workers | None,
-    say: Callable[[str], None],
+def rate_of(
+    condition: Condition, plan: Plan, rates: Rates, workers: int | Workers | None, say: Callable[[str], None]
 ) -> float:
-    condition = conditions[part.condition.rate_of] if part.condition.rate_of else part.condition
+    """The rate of a condition: as given, that of another one, stored, or searched for; requests per second.
+
+    Args:
+        condition: as written.
+        plan: which it belongs to.
+        rates: what was searched for before.
+        workers: processes, None for one per core; or workers that are to be used and kept.
+        say: told what takes its time.
+
+    Raises:
+        ValueError: a search that finds none; names the condition.
+        OSError: the rates cannot be written.
+    """
+    if condition.rate_of:
+        condition = plan.conditions[condition.rate_of]
     scenario = condition.scenario
     if scenario.rate is not None:
         return scenario.rate
-    setting = Setting.of(scenario)
-    rate = setting.stored_rate if condition.target in (None, TARGET) else None
-    if rate is None:
+    try:
+        setting = Setting.of(scenario)
         target = condition.target or TARGET
-        known = setting.configuration()
-        what = {"traffic": known["traffic"], "cluster": digest(replace(setting.cluster, name="", poll_interval=1))}
-        what |= {"duration_s": setting.duration_s, "warmup_s": scenario.warmup_s, "target": target}
-        try:
+        rate = setting.stored_rate if target == TARGET else None
+        if rate is None:
+            known = setting.configuration()
+            # Round robin asks neither a predictor nor a poll.
+            what = {"traffic": known["traffic"], "cluster": digest(replace(setting.cluster, name="", poll_interval=1))}
+            what |= {"duration_s": setting.duration_s, "warmup_s": scenario.warmup_s, "target": target}
+            what |= {"seeds": [plan.rate_seeds[0], len(plan.rate_seeds)], "code": source_hash()}
             rate = rates.searched(
-                condition.name, scenario, what | {"code": source_hash()}, target=target, workers=workers, say=say
+                condition.name, scenario, what, target=target, seeds=plan.rate_seeds, workers=workers, say=say
             )
-        except ValueError as error:
-            raise ValueError(f"condition {condition.name}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"condition {condition.name}: {error}") from error
     return rounded_rate(rate * condition.factor)
 
 

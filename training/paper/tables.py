@@ -64,7 +64,7 @@ def comparison_table(experiment: Experiment, figure: FigureConfig) -> Table:
     return Table(
         name=f"comparisons-{figure.name}",
         title="Comparisons",
-        note="Differences are taken trace by trace. A p-value is that of its comparison alone, a verdict the finding's.",
+        note="Differences are taken trace by trace. A p-value is of the comparison alone, a verdict of the finding.",
         columns=("finding", "effect (95 % interval)", "rule", "as claimed", "p", "verdict"),
         rows=tuple(rows),
         first="comparison",
@@ -112,9 +112,10 @@ def residual_table(experiment: Experiment) -> Table:
         for each in residuals
     )
     theirs = experiment.plan.config.published_residual
-    note = f"Mean absolute residual {residual_of(experiment):.3f}"
+    middle = float(np.median([abs(each.difference) for each in residuals]))
+    note = f"Mean absolute residual {residual_of(experiment):.3f}, median {middle:.3f}"
     if theirs is not None:
-        note += f"; that of the study's own simulator, refitted to what it had measured, is {theirs:.3f}"
+        note += f"; the mean of the study's own simulator, refitted to what it had measured, is {theirs:.3f}"
     return Table("residuals", "Goodput, measured by the study and simulated here", f"{note}.", _RESIDUALS, rows)
 
 
