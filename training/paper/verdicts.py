@@ -79,6 +79,14 @@ class Effect:
         return low <= self.estimate.mean <= high
 
     @property
+    def assured(self) -> bool:
+        """Whether the interval lies inside what the claim says."""
+        low, high = self.rule.bounds
+        if self.estimate.low is None or self.estimate.high is None:
+            return False
+        return self.estimate.low >= low and self.estimate.high <= high
+
+    @property
     def excluded(self) -> bool:
         """Whether the interval lies outside what the claim says."""
         low, high = self.rule.bounds
