@@ -185,8 +185,12 @@ def _parts(
 ) -> tuple[dict[str, Condition], tuple[Part, ...], dict[str, str]]:
     """The conditions at a point, those that are run, and why others are not."""
     arms = [arm for finding in findings for arm in finding.arms()]
+    needed = {arm.condition for arm in arms}
+    needed |= {conditions[name].rate_of for name in needed}
     known, parts, reasons = {}, [], {}
     for name, condition in conditions.items():
+        if name not in needed:
+            continue
         texts = list(dict.fromkeys(arm.policy for arm in arms if arm.condition == name))
         try:
             known[name] = changed_condition(condition, point, out)

@@ -36,7 +36,7 @@ def _map_figure(found: ConditionMap) -> Figure:
     points = [point for point, _ in found.plan.points]
     rows = [[found.cells[finding.name, point.name] for point in points] for finding in findings]
     values = np.array([[_room(cell) for cell in row] for row in rows])
-    figure = new_figure(2.4 + 0.3 * len(findings))
+    figure = new_figure(max(4.0, 2.4 + 0.3 * len(findings)))
     axes = figure.subplots()
     image = axes.imshow(values, cmap=COLOURS, vmin=-REACH, vmax=REACH, aspect="auto")
     for y, row in enumerate(rows):
@@ -54,7 +54,7 @@ def _map_figure(found: ConditionMap) -> Figure:
         axes.axvline(edge, color=GREY, linewidth=1.0)
         edge += len(axis.points)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, extend="both")
-    bar.set_label("inside (+) or outside (−) the claim, margins", color=GREY)
+    bar.set_label("margins inside the claim", color=GREY)
     bar.outline.set_visible(False)
     count = len(found.plan.seeds)
     title = f"Where does each finding hold? {count} traces each; effects of the weakest comparison; "
