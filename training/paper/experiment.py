@@ -45,8 +45,9 @@ class Residual:
 
     @property
     def difference(self) -> float:
-        """Ours less the study's."""
-        return self.ours - float(np.mean(self.published.ends))
+        """Ours less the study's; of a range the nearest end, and nothing inside it."""
+        low, high = self.published.ends
+        return self.ours - min(max(self.ours, low), high)
 
 
 @dataclass(frozen=True)

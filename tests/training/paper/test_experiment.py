@@ -14,8 +14,8 @@ import pytest
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training import evaluation as evaluations
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.paper.config import Arm, load
-from disaggroute.training.paper.experiment import Experiment
+from disaggroute.training.paper.config import Arm, Published, load
+from disaggroute.training.paper.experiment import Experiment, Residual
 from disaggroute.training.paper.findings import find
 from disaggroute.training.paper.plan import Plan, plan_of
 from disaggroute.training.paper.report import simulator_remarks, write
@@ -106,6 +106,12 @@ def test_the_study_s_simulator_is_compared_by_winner_and_residual(experiment: Ex
     (remark,) = simulator_remarks(experiment)
     words = "smaller than" if residual_of(experiment) < 0.068 else "not smaller than"
     assert f"{residual_of(experiment):.3f}, {words} that simulator's 0.068" in remark
+
+
+@pytest.mark.parametrize(("ours", "difference"), [(0.85, 0.0), (0.8, -0.02), (0.9, 0.02)])
+def test_a_residual_to_a_range_is_that_to_its_nearest_end(ours: float, difference: float) -> None:
+    published = Published(condition="usual", policy="marginal-cost", value=(0.82, 0.88))
+    assert Residual(published, ours).difference == pytest.approx(difference)
 
 
 def test_the_page_needs_nothing_else_and_shows_every_verdict(experiment: Experiment, tmp_path: Path) -> None:
