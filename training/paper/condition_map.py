@@ -171,7 +171,8 @@ def map_plan_of(
             name: each.model_copy(update={"duration_s": min(longest, each.duration_s or longest)})
             for name, each in conditions.items()
         }
-    points, missing = [], {}
+    points: list[tuple[Point, Plan]] = []
+    missing: dict[tuple[str, str], str] = {}
     for point in (DEFAULT, *(point for axis in choice.axes for point in axis.points)):
         known, parts, reasons = _parts(point, choice.findings, conditions, choice.seeds, out)
         missing |= {(point.name, name): reason for name, reason in reasons.items()}
@@ -234,10 +235,14 @@ def run_map(
     done = 0
     with Workers.of(workers) as pool:
         for point, each in plan.points:
+
+            def said(text: str, at: str = point.name) -> None:
+                tell(f"{at}: {text}")
+
             parts = []
             for part in each.parts:
                 try:
-                    rate = rate_of(part.condition, each, rates, pool, lambda text, at=point.name: tell(f"{at}: {text}"))
+                    rate = rate_of(part.condition, each, rates, pool, said)
                     parts.append(replace(part, scenario=part.scenario.at_rate(rate)))
                 except (ValueError, KeyError) as error:  # A target that no rate reaches, or the rate of one left out.
                     missing[point.name, part.name] = str(error)

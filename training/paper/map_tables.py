@@ -71,11 +71,11 @@ def command_tables(found: ConditionMap) -> tuple[Table, ...]:
 def map_rows(found: ConditionMap) -> list[dict[str, Any]]:
     """One row per finding, point and comparison; effects in the unit beside them."""
     axes = {point.name: axis.name for axis in found.plan.axes for point in axis.points}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for finding in found.plan.findings:
         for point, _ in found.plan.points:
             cell = found.cells[finding.name, point.name]
-            told = {"finding": finding.name, "axis": axes.get(point.name, ""), "point": point.name}
+            told: dict[str, Any] = {"finding": finding.name, "axis": axes.get(point.name, ""), "point": point.name}
             told |= {"state": cell.state}
             if not cell.compared:
                 rows.append(told | {"missing": cell.missing})
