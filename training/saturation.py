@@ -110,7 +110,7 @@ def saturate(
     target: float = TARGET,
     policy: str = "round-robin",
     seeds: range | None = None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     on_probe: Callable[[Probe], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Saturation:
@@ -122,7 +122,7 @@ def saturate(
         policy: the reference policy.
         seeds: traces to average over; by default the first five of the saturation range, or the one trace of
             a file.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or workers that are to be used and kept.
         on_probe: told after each rate.
         say: told what takes its time beside the runs.
 
@@ -138,7 +138,7 @@ def saturate(
         seeds = SATURATION.take(1 if setting.traffic.single else 5)
     refuse_held_out(seeds, "saturate")
     setting.check_seeds(seeds)
-    with Workers(workers) as pool:
+    with Workers.of(workers) as pool:
         compile_all(say or (lambda _: None))
         probe = lambda rate: _probe(scenario.at_rate(rate), policy, seeds, pool)  # noqa: E731
         return search(setting, target, policy, probe, on_probe)

@@ -6,6 +6,7 @@ taken trace by trace and its interval is far narrower than that of either mean.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -20,6 +21,9 @@ RESAMPLES = 10_000
 
 MOST_DRAWN = 1_000_000
 """Blocks that are drawn at a time."""
+
+MOST_EXACT = 13
+"""Traces up to which a sign-flip test looks at all sign patterns; 2^13 are about as many as are drawn otherwise."""
 
 FEWEST = 4
 """Traces below which values are shown without an interval."""
@@ -104,6 +108,55 @@ def paired_difference(
             f"baseline has {len(b)} values for {len(a)}; a paired difference needs the same seeds"
         )
     return mean_over_seeds(a - b, confidence=confidence, seed=seed)
+
+
+def sign_flip_p(values: npt.ArrayLike, *, greater: bool = False, seed: int = 0) -> float:
+    """P-value of the sign-flip test that the mean of paired differences is zero (Fisher's randomisation test).
+
+    Under the hypothesis each difference is as likely as its negative. All sign patterns are looked at for up to
+    `MOST_EXACT` values; for more, `RESAMPLES` are drawn and the observed one is counted among them.
+
+    Args:
+        values: (S,) one difference per seed.
+        greater: whether only means above zero speak against it; else it is two-sided.
+        seed: of the drawing.
+
+    Returns:
+        The p-value; 1 where a value is not finite.
+
+    Raises:
+        ValueError: no value.
+    """
+    sample = np.asarray(values, np.float64)
+    _check(sample, 0.5)
+    if not np.isfinite(sample).all():
+        return 1.0
+    n = len(sample)
+    if n <= MOST_EXACT:
+        signs = 1.0 - 2.0 * ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1)
+        sums = signs @ sample  # The first pattern is the observed one.
+    else:
+        drawn = 1.0 - 2.0 * np.random.default_rng(seed).integers(0, 2, (RESAMPLES, n))
+        sums = np.concatenate([[sample.sum()], drawn @ sample])
+    observed, slack = float(sample.sum()), 1e-12 * float(np.abs(sample).sum())
+    extreme = sums >= observed - slack if greater else np.abs(sums) >= abs(observed) - slack
+    return float(extreme.mean())
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """P-values adjusted for their number (Holm 1979): those below α are wrong together with probability α at most.
+
+    Args:
+        p_values: of the hypotheses, in any order.
+
+    Returns:
+        The adjusted ones in the same order, each at most 1.
+    """
+    adjusted, floor = [1.0] * len(p_values), 0.0
+    for rank, k in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
+        floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[k]))
+        adjusted[k] = floor
+    return tuple(adjusted)
 
 
 def share_in_blocks(

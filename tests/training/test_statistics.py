@@ -7,9 +7,11 @@ import pytest
 
 from disaggroute.training import statistics
 from disaggroute.training.statistics import (
+    holm,
     mean_over_seeds,
     paired_difference,
     share_in_blocks,
+    sign_flip_p,
     student_quantile,
 )
 
@@ -120,3 +122,42 @@ def test_two_policies_on_one_trace_are_compared_block_by_block() -> None:
 def test_segments_without_any_request_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one is needed"):
         share_in_blocks([0, 0], [0, 0], block=1)
+
+
+def test_the_sign_flip_test_counts_every_pattern_of_few_values() -> None:
+    # Of the 2^3 patterns of (1, 2, 3) the sums ±6 are as far from zero as the observed one.
+    assert sign_flip_p([1, 2, 3]) == pytest.approx(2 / 8)
+    assert sign_flip_p([1, 2, 3], greater=True) == pytest.approx(1 / 8)
+    assert sign_flip_p([-1, -2, -3], greater=True) == 1
+    # (1, 1, −1): sums 1 and 3 are at least 1: four of eight patterns; as far from zero are all.
+    assert sign_flip_p([1, 1, -1], greater=True) == pytest.approx(4 / 8)
+    assert sign_flip_p([1, 1, -1]) == 1
+
+
+def test_the_sign_flip_test_draws_patterns_of_many_values() -> None:
+    values = np.random.default_rng(3).normal(0.4, 1.0, 40)
+    p = sign_flip_p(values)
+    # Student's test of the same values, two-sided.
+    t = values.mean() / (values.std(ddof=1) / np.sqrt(40))
+    assert p == sign_flip_p(values) and p > 0
+    assert abs(t) == pytest.approx(student_quantile(1 - p / 2, 39), rel=0.05)
+    assert sign_flip_p(np.full(50, 0.1)) == pytest.approx(1 / (statistics.RESAMPLES + 1))
+
+
+def test_under_the_hypothesis_p_values_are_spread_evenly() -> None:
+    rng = np.random.default_rng(5)
+    p_values = [sign_flip_p(rng.normal(0, 1, 12)) for _ in range(300)]
+    assert np.mean(np.array(p_values) < 0.1) == pytest.approx(0.1, abs=0.05)
+
+
+def test_values_that_are_not_finite_speak_for_nothing() -> None:
+    assert sign_flip_p([1.0, np.inf, 2.0]) == 1
+    with pytest.raises(ValueError, match="at least one value"):
+        sign_flip_p([])
+
+
+def test_holm_multiplies_the_smallest_p_value_most_and_keeps_the_order() -> None:
+    # Holm 1979: 4·0.01, 3·0.015, 2·0.03 and 1·0.05, which must not fall below the one before it.
+    assert holm([0.03, 0.01, 0.05, 0.015]) == pytest.approx((0.06, 0.04, 0.06, 0.045))
+    assert holm([0.6, 0.7]) == (1.0, 1.0)
+    assert holm([]) == ()

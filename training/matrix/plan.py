@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +14,14 @@ from ...envs.scenario import Scenario
 from ...envs.setting import Setting
 from ...policies import registry
 from ..evaluation import check_evaluation
-from ..runs import fingerprint, write_atomically
-from ..saturation import saturate
+from ..runs import fingerprint
 from ..seeds import HELD_OUT, VALIDATION, check_claim, refuse_held_out, seeds_from
 from ..source_hash import source_hash
 from .config import Condition, Contender, MatrixConfig
+from .rates import RATES, Rates, rounded_rate
 
 DATA = "DISAGGROUTE_DATA"
 """Environment variable that names the folder of trace files."""
-
-RATES = "rates.json"
-"""File in the matrix's folder that keeps the rates that were searched for."""
 
 Say = Callable[[str], None]
 
@@ -162,21 +158,13 @@ def with_rates(plan: Plan, out: Path, workers: int | None, say: Say) -> Plan:
         ValueError: a search that finds none, or an unreadable file of rates.
         OSError: the file cannot be written.
     """
-    known, parts = _read_rates(out / RATES), []
+    rates, parts = Rates(out / RATES), []
     for part in plan.parts:
-        key = fingerprint(part.condition.model_dump(mode="json") | {"code": source_hash()})
         rate = _known_rate(part)
         if rate is None and part.condition.saturation | (Setting.of(part.scenario).traffic.own_rate is None):
-            if key not in known:
-                say(f"{part.name}: searching for the saturation rate")
-                found = saturate(part.scenario, workers=workers, say=say)
-                say(f"{part.name}: {found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g}/s")
-                if found.doubt:
-                    say(f"warning: {found.doubt}")
-                known[key] = found.rate
-                write_atomically(out / RATES, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
-            rate = known[key] * part.condition.factor
-        scenario = part.scenario if rate is None else part.scenario.at_rate(float(f"{rate:.6g}"))
+            what = part.condition.model_dump(mode="json") | {"code": source_hash()}
+            rate = rates.searched(part.name, part.scenario, what, workers=workers, say=say) * part.condition.factor
+        scenario = part.scenario if rate is None else part.scenario.at_rate(rounded_rate(rate))
         parts.append(replace(part, scenario=scenario))
     return replace(plan, parts=tuple(parts))
 
@@ -239,15 +227,6 @@ def _with_trace(scenario: Scenario, data: Path | None) -> tuple[Scenario, str]:
         if place.is_file():
             return Scenario.make(**(scenario.model_dump() | {"workload": str(place)})), ""
     return scenario, f"the trace {name} is not in {folder}"
-
-
-def _read_rates(path: Path) -> dict[str, float]:
-    try:
-        return {str(key): float(rate) for key, rate in json.loads(path.read_bytes()).items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError(f"{path} is unreadable; delete it and start again") from None
 
 
 def check_data(data: Path | None) -> None:

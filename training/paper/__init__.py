@@ -1,0 +1,1 @@
+"""What of the study's findings holds in simulation, and on what that depends: `disaggroute experiment`."""
