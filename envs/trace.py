@@ -64,12 +64,15 @@ class Trace:
         if n == 0:
             return
         # A least or largest value tells at once that all are in order; which is not is looked for only if one is.
-        if int(self.arrival.min()) < 0:
-            _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
-        if int(self.arrival.max()) > MAX_TIME_PS:
-            _refuse(self.name, "arrival", self.arrival, self.arrival > MAX_TIME_PS, "lies beyond 100 days")
-        if (self.arrival[1:] < self.arrival[:-1]).any():
-            _refuse(self.name, "arrival", self.arrival, np.diff(self.arrival, prepend=0) < 0, "is unsorted")
+        arrival = self.arrival
+        unsorted = bool((arrival[1:] < arrival[:-1]).any())
+        extremes = (arrival.min(), arrival.max()) if unsorted else (arrival[0], arrival[-1])
+        if int(extremes[0]) < 0:
+            _refuse(self.name, "arrival", arrival, arrival < 0, "must not be negative")
+        if int(extremes[1]) > MAX_TIME_PS:
+            _refuse(self.name, "arrival", arrival, arrival > MAX_TIME_PS, "lies beyond 100 days")
+        if unsorted:
+            _refuse(self.name, "arrival", arrival, np.diff(arrival, prepend=0) < 0, "is unsorted")
         for key in ("prompt", "output"):
             tokens = getattr(self, key)
             if int(tokens.min()) < 1:

@@ -55,7 +55,6 @@ def fetch_state(S: int) -> None:
     fetch(slot_at(S, ld(S, L.H_FREE_SLOT)), L.SLOT_BYTES)
     request, stride = ld(S, L.H_NEXT), ldc(S, L.H_RECORD_STRIDE)
     fetch(ldc(S, L.H_RECORDS) + (request - 1) * stride, 2 * stride)
-    fetch(trace_row(S, request - 1), 2 * L.TRACE_WORDS * 8)
     prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
     prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 
@@ -85,19 +84,19 @@ def fetch_acting(S: int) -> None:
     t = next_arrival(S)
     for p in range(ldc(S, L.H_PREFILLS)):
         e = engine_at(S, p)
-        prefetch(slot_at(S, ld(e, L.E_QUEUE)))
-        prefetch(slot_at(S, ld(e, L.E_CHUNKS)))
-        prefetch(slot_at(S, ld(e, L.E_RELEASE)))
+        prefetch(slot_at(S, ld32(e, L.E32_QUEUE)))
+        prefetch(slot_at(S, ld32(e, L.E32_CHUNKS)))
+        prefetch(slot_at(S, ld32(e, L.E32_RELEASE)))
     for d in range(ldc(S, L.H_DECODES)):
         if acts_soon(S, d, t):
             e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
             strips = batch_strips(S, d)
-            for _ in range(0, ld(e, L.E_BATCH), L.STRIP):
+            for _ in range(0, ld32(e, L.E32_BATCH), L.STRIP):
                 fetch(strips, 2 * L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
             prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
-            prefetch(slot_at(S, ld(e, L.E_HOLD)))
+            prefetch(slot_at(S, ld32(e, L.E32_HOLD)))
         if crosses_soon(S, d):
             row = ledger.decode_row(S, 0, d)
             prefetch(slot_at(S, ld(row, L.DEC_CROSS_MIN) & L.KEY_MASK))
@@ -113,11 +112,11 @@ def fetch_rows(S: int) -> None:
     t = next_arrival(S)
     for p in range(ldc(S, L.H_PREFILLS)):
         e = engine_at(S, p)
-        fetch_row(S, ld(e, L.E_QUEUE))
-        fetch_row(S, ld(e, L.E_CHUNKS))
+        fetch_row(S, ld32(e, L.E32_QUEUE))
+        fetch_row(S, ld32(e, L.E32_CHUNKS))
     for d in range(ldc(S, L.H_DECODES)):
         e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-        if acts_soon(S, d, t) and ld(e, L.E_BATCH) > 0:
+        if acts_soon(S, d, t) and ld32(e, L.E32_BATCH) > 0:
             s = slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK)
             fetch(record_at(S, s), ldc(S, L.H_RECORD_STRIDE))
             if ld32(s, L.S_CROSS) >= 0:

@@ -21,8 +21,9 @@ _PACKAGE = Path(__file__).parents[2]
 _COMPILED_SOURCES = (
     "envs/features.py",
     "envs/simulator/*.py",
-    "envs/workloads/inversion.py",
     "envs/workloads/intensity.py",
+    "envs/workloads/inversion.py",
+    "envs/workloads/sampling.py",
     "policies/compiled/*.py",
 )
 

@@ -7,7 +7,7 @@ from . import ledger
 from .admission import send, write_views
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
-from .memory import copy_words, ld, ld32, ldc, ldf, st
+from .memory import copy_words, ld, ld32, ldc, ldc8, ldc32, ldf, st, st32
 from .slots import engine_at, grouped, router_of, slot_at
 
 
@@ -49,6 +49,36 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
 
 
 @entry
+def write_requests(
+    rows: int,
+    stride: int,
+    count: int,
+    arrival: int,
+    ttft: int,
+    tpot: int,
+    prompt: int,
+    output: int,
+    slo: int,
+    predicted: int,
+    routers: int,
+) -> None:
+    """Writes trace rows (T_…), `stride` bytes apart, from the addresses of a trace's columns.
+
+    `predicted` and `routers` may be 0: then all are 0.
+    """
+    for k in range(count):
+        row = rows + k * stride
+        st(row, L.T_ARRIVAL, ldc(arrival, k))
+        st(row, L.T_TTFT, ldc(ttft, k))
+        st(row, L.T_TPOT, ldc(tpot, k))
+        st32(row, L.T32_PROMPT, ldc32(prompt, k))
+        st32(row, L.T32_OUTPUT, ldc32(output, k))
+        st32(row, L.T32_PREDICTED, ldc32(predicted, k) if predicted != 0 else 0)
+        router = ldc(routers, k) if routers != 0 else 0
+        st32(row, L.T32_WHO, router | (ldc8(slo, k) << L.ROUTER_BITS))
+
+
+@entry
 def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
     write_views(S, router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE)), prefill_out, decode_out)
@@ -65,7 +95,7 @@ def copy_state(S: int, to: int) -> None:
     batches, slots = ldc(S, L.H_O_BATCH), ldc(S, L.H_O_SLOTS)
     most = 0  # in either block: what is empty in S is empty in `to` then
     for d in range(decodes):
-        most = max(most, ld(engine_at(S, prefills + d), L.E_BATCH), ld(engine_at(to, prefills + d), L.E_BATCH))
+        most = max(most, ld32(engine_at(S, prefills + d), L.E32_BATCH), ld32(engine_at(to, prefills + d), L.E32_BATCH))
         for router in range(ldc(S, L.H_ROUTERS)):
             most = max(most, ld(ledger.decode_row(S, router, d), L.DEC_CROSS_COUNT))
             most = max(most, ld(ledger.decode_row(to, router, d), L.DEC_CROSS_COUNT))

@@ -38,6 +38,7 @@ _OWN = [
     L.H_CAPACITY,
     L.H_WORDS,
     L.H_TRACE,
+    L.H_TRACE_STRIDE,
     L.H_RECORDS,
     L.H_RECORD_STRIDE,
     L.H_DECISION_LOG,
@@ -79,7 +80,8 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
-        beside: words behind each record that compiled code may write to.
+        beside: words behind each record that compiled code may write to; what the core reads of the request follows
+            them, so that all that a step touches of a request lies together.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -120,7 +122,8 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._rows = self._new_rows(room, beside)
+        self._beside = beside
+        self._rows = self._new_rows(room)
         self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
     def begin(
@@ -146,15 +149,15 @@ class Simulator:
         if (predicted is None) == (not learns):
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
-        routers = deal(self.cluster, len(trace), seed)
+        routers = deal(self.cluster, len(trace), seed) if self.cluster.routers > 1 else None
         self.trace = trace
         own = self._block[_OWN]
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
         of_requests, of_records, of_decisions, of_ended = self._rows
-        self._requests = of_requests.first(len(trace))
-        load_trace(self._block, trace, routers, predicted, learns, self._requests)
         self.records = of_records.first(len(trace))
+        self._requests = of_records.also(len(trace)) if self._beside else of_requests.first(len(trace))
+        load_trace(self._block, trace, routers, predicted, learns, self._requests)
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = self.records.strides[0]
         if self._decisions is not None:
@@ -166,11 +169,12 @@ class Simulator:
             self._ended = of_ended.first(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
-    def _new_rows(self, room: int = 0, beside: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
+    def _new_rows(self, room: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
         """Memory of the requests as the core reads them, of records, decisions and ended requests."""
-        kinds = (TRACE_ROW, 0), (RECORD, beside), (DECISION, 0), (np.int64, 0)
-        requests, records, decisions, ended = (Rows(dtype, self._allocate, room, more) for dtype, more in kinds)
-        return requests, records, decisions, ended
+        requests, decisions, ended = (Rows(dtype, self._allocate, room) for dtype in (TRACE_ROW, DECISION, np.int64))
+        if self._beside:
+            return requests, Rows(RECORD, self._allocate, room, self._beside, TRACE_ROW), decisions, ended
+        return requests, Rows(RECORD, self._allocate, room), decisions, ended
 
     @property
     def address(self) -> int:
@@ -308,11 +312,12 @@ class Simulator:
         twin.__dict__.update(self.__dict__)
         twin._block = new_block(self.cluster, self._tables, int(self._block[L.H_CAPACITY]))
         entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
-        twin._allocate = aligned_words
+        twin._allocate, twin._beside = aligned_words, 0
         twin._rows = twin._new_rows()
         twin.records = self.records.copy()
         twin._requests = self._requests.copy()
         twin._block[L.H_TRACE] = twin._requests.ctypes.data
+        twin._block[L.H_TRACE_STRIDE] = TRACE_ROW.itemsize
         twin._block[L.H_RECORDS] = twin.records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:

@@ -13,6 +13,7 @@ from ..cluster import Cluster, EngineSpec
 from ..trace import Trace
 from . import layout as L
 from .arena import Allocate, Words, aligned_words
+from .entries import write_requests
 
 LEARNS = {
     "": L.LEARN_NONE,
@@ -136,6 +137,7 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_OPEN_DECODES: decodes,
         L.H_PENDING: -1,
         L.H_LOST: -1,
+        L.H_TRACE_STRIDE: TRACE_ROW.itemsize,
         L.H_FREE_SLOT: -1,
         L.H_CAPACITY: capacity,
         L.H_WORDS: len(block),
@@ -151,12 +153,13 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
     rows = block[offsets[L.H_O_ENGINES] :][: L.ENGINE_WORDS * len(engines)].reshape(-1, L.ENGINE_WORDS)
     for i, row in enumerate(rows):
         row[L.E_SPEC] = tables.specs[i].ctypes.data
-        row[L.E_STATE] = L.STATE_UP
+        row.view(np.int16)[L.E16_STATE] = L.STATE_UP
         row[L.E_FREE] = engines[i].num_blocks
         row[L.E_POLLED] = -1
         row[L.E_HOLD_TIME] = row[L.E_NEXT_FINISH] = L.FOREVER
-        for head in (L.E_QUEUE, L.E_CHUNKS, L.E_RELEASE, L.E_HOLD):
-            row[head] = row[head + 1] = -1
+        cells = row.view(np.int32)
+        for head in (L.E32_QUEUE, L.E32_CHUNKS, L.E32_RELEASE, L.E32_HOLD):
+            cells[head] = cells[head + 1] = -1
     return block
 
 
@@ -193,20 +196,22 @@ TRACE_ROW = np.dtype(
 def load_trace(
     block: Words,
     trace: Trace,
-    routers: npt.NDArray[np.int64],
+    routers: npt.NDArray[np.int64] | None,
     predicted: npt.NDArray[np.int32] | None,
     learns: str,
     rows: npt.NDArray[Any],
 ) -> None:
-    """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps."""
-    for key in ("arrival", "ttft_target", "tpot_target", "prompt", "output"):
-        rows[key] = getattr(trace, key)
-    rows["who"] = routers | trace.slo.astype(np.int64) << L.ROUTER_BITS
-    if predicted is not None:
-        rows["predicted"] = predicted
+    """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps.
+
+    Without routers all are the first one's.
+    """
+    columns = trace.arrival, trace.ttft_target, trace.tpot_target, trace.prompt, trace.output, trace.slo
+    given = [0 if column is None else column.ctypes.data for column in (*columns, predicted, routers)]
+    write_requests(rows.ctypes.data, rows.strides[0], len(trace), *given)
     block[L.H_REQUESTS] = len(trace)
     block[L.H_NEXT] = 0
     block[L.H_TRACE] = rows.ctypes.data
+    block[L.H_TRACE_STRIDE] = rows.strides[0]
     block[L.H_LEARNS] = LEARNS[learns]
     first = int(trace.arrival[0]) if len(trace) else L.FOREVER
     block[L.H_ARRIVAL] = first
@@ -248,6 +253,6 @@ def _check_open(block: Words, pool: str, index: int, count: int, first: int) -> 
         raise ValueError(f"{pool} instance is {index!r}; it must be an integer")
     if not 0 <= index < count:
         raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
-    row = int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
-    if block[row + L.E_STATE] != L.STATE_UP:
+    row = block[int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS :][: L.ENGINE_WORDS]
+    if row.view(np.int16)[L.E16_STATE] != L.STATE_UP:
         raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")

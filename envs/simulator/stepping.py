@@ -18,7 +18,7 @@ from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, st, st8, stf
+from .memory import clear_bytes, ld, ld8, ld16, ld32, ldc, ldcf, ldf, st, st8, stf
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -33,7 +33,7 @@ W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
 # what the last step brought
-W_IDS = next(_w)  # address of pairs: a request whose miss became certain, one of the agent's that ended
+W_IDS = next(_w)  # address before which lie, backwards: a request whose miss became certain, one that ended, …
 W_ENDED = next(_w)  # how many these are
 W_MISSED = next(_w)  # how many those are
 W_MET = next(_w)  # how many that ended met both targets
@@ -46,6 +46,9 @@ W_SUM_MISSED = next(_w)
 W_SUM_ENDED = next(_w)
 W_SUM_MET = next(_w)
 DESK_WORDS = 24
+
+MISSED_ID, ENDED_ID = -1, -2
+"""Where the first of each lie, in words from W_IDS; then every other one backwards."""
 
 TASK_NONE, TASK_SEND, TASK_RUN = range(3)
 """Nothing; send the pending request as the action says and run; run (after a reset, or when the block has grown)."""
@@ -64,24 +67,36 @@ T_PREFILL_ROWS = next(_t)  # rows of an environment, padding included
 T_DECODE_ROWS = next(_t)
 T_DECODE_BYTES = next(_t)  # of a row
 T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
-T_MISSED = next(_t)  # address of (environment, request) of the misses of the last step
+T_SEND = next(_t)  # 1: whoever has a pending request sends it
+T_TOLD = next(_t)  # address of what is told beside observations (TOLD_…), 0: nothing is
+T_MISSED = next(_t)  # address of the misses of the last step: their environments, and then their requests
 T_MISSED_ROOM = next(_t)  # how many fit there; those beyond are left out
 T_MISSED_COUNT = next(_t)  # how many there are
+T_MISSED_FIRST = next(_t)  # how many environments have one; their first ones lead, the others come last, backwards
 T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
 HALL_WORDS = T_WEIGHTS + 3
+
+TOLD_REWARD, TOLD_DT, TOLD_NOW, TOLD_REQUEST, TOLD_DONE = range(5)
+"""Rows of what is told, one word per environment (float64, times in s); of the last one byte: whether it has ended."""
 
 PREFILL_BYTES = F.PREFILL_FEATURES * 4
 
 
 @inline
 def first_bad_action(hall: int) -> int:
-    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none.
+    """Hands out the task to send, if that is asked for; the first environment whose action is bad, −1 if there is none.
 
-    An action is bad as well where no request awaits one.
+    A bad action names no instance, or one that may not be assigned, or comes where no request awaits one.
     """
+    sends = ld(hall, T_SEND)
+    st(hall, T_SEND, 0)
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
-        if ld(desk, W_TASK) == TASK_SEND:
+        task = ld(desk, W_TASK)
+        if sends != 0 and ld(desk, W_REQUEST) >= 0:
+            task = TASK_SEND
+            st(desk, W_TASK, task)
+        if task == TASK_SEND:
             action = ldc(hall, T_ACTIONS) + i * 16
             if ld(desk, W_REQUEST) < 0 or is_masked(hall, T_DECODE_MASK, T_DECODE_ROWS, i, ld(action, 1)):
                 return i
@@ -152,6 +167,8 @@ def step_range(hall: int, first: int, end: int) -> int:
             account(S, hall, desk, status == FINISHED)
         elif ld(hall, T_WHOLE) == 0:
             continue
+        if ldc(hall, T_TOLD) != 0:
+            tell(hall, desk, i)
         if rarely(ld(desk, W_STATUS) != DECIDE):
             observe_nothing(hall, i)
         else:
@@ -224,7 +241,7 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
         row = D.record_of(S, request)
         if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
-        st(ids, 2 * ended + 1, request)
+        st(ids, ENDED_ID - 2 * ended, request)
         ended += 1
         if D.was_sent(row):
             in_flight -= 1
@@ -235,7 +252,7 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
             if D.met_targets(row):
                 met += 1
                 continue
-        st(ids, 2 * missed, request)
+        st(ids, MISSED_ID - 2 * missed, request)
         missed += 1
     at = D.first_passed(fates, 0, count, now)
     while at < count:
@@ -244,7 +261,7 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
         deadline = D.next_deadline(row, now)
         if deadline < now:
             count = D.settle(S, fates, count, row)
-            st(ids, 2 * missed, request)
+            st(ids, MISSED_ID - 2 * missed, request)
             missed += 1
         else:
             D.set_deadline(fates, at, deadline)
@@ -269,6 +286,17 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
 
 
 @inline
+def tell(hall: int, desk: int, i: int) -> None:
+    """Writes what is told of environment i's last step beside its observation."""
+    told, count = ldc(hall, T_TOLD), ldc(hall, T_COUNT)
+    stf(told, TOLD_REWARD * count + i, ldf(desk, W_REWARD))
+    stf(told, TOLD_DT * count + i, ld(desk, W_DT) / PS_PER_S)
+    stf(told, TOLD_NOW * count + i, ld(desk, W_LAST) / PS_PER_S)
+    st(told, TOLD_REQUEST * count + i, ld(desk, W_REQUEST))
+    st8(told, TOLD_DONE * count * 8 + i, int(ld(desk, W_STATUS) == FINISHED))
+
+
+@inline
 def observe(S: int, hall: int, i: int) -> None:
     """Writes features and masks of environment i's pending decision."""
     s = slot_at(S, ld(S, L.H_PENDING))
@@ -279,7 +307,7 @@ def observe(S: int, hall: int, i: int) -> None:
     first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)
     for p in range(prefills):
         F.write_prefill(S, router, s, p, first + p * PREFILL_BYTES, profiles)
-        st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
+        st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld16(engine_at(S, p), L.E16_STATE) == L.STATE_UP))
     clear_bytes(first + prefills * PREFILL_BYTES, (rows - prefills) * PREFILL_BYTES)
     first, rows, size = decode_rows(hall, i), ldc(hall, T_DECODE_ROWS), ldc(hall, T_DECODE_BYTES)
     for d in range(decodes):
@@ -287,7 +315,7 @@ def observe(S: int, hall: int, i: int) -> None:
             F.write_mixed(S, router, s, d, first + d * size, profiles)
         else:
             F.write_decode(S, router, s, d, first + d * size, profiles)
-        st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
+        st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld16(engine_at(S, prefills + d), L.E16_STATE) == L.STATE_UP))
     clear_bytes(first + decodes * size, (rows - decodes) * size)
 
 
@@ -306,15 +334,19 @@ def decode_rows(hall: int, i: int) -> int:
 @inline
 def gather_missed(hall: int) -> None:
     """Writes the misses of the last step of all environments one after the other."""
-    found, room = 0, ldc(hall, T_MISSED_ROOM)
+    first, others, room = 0, 0, ldc(hall, T_MISSED_ROOM)
+    where = ldc(hall, T_MISSED)
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         for at in range(ld(desk, W_MISSED)):
-            if found < room:
-                st(ldc(hall, T_MISSED), 2 * found, i)
-                st(ldc(hall, T_MISSED), 2 * found + 1, ld(ldc(desk, W_IDS), 2 * at))
-            found += 1
-    st(hall, T_MISSED_COUNT, found)
+            place = first if at == 0 else room - 1 - others
+            if first + others < room:
+                st(where, place, i)
+                st(where, room + place, ld(ldc(desk, W_IDS), MISSED_ID - 2 * at))
+            first += int(at == 0)
+            others += int(at != 0)
+    st(hall, T_MISSED_COUNT, first + others)
+    st(hall, T_MISSED_FIRST, first)
 
 
 @rare

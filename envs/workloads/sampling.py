@@ -1,0 +1,83 @@
+"""What requests are, from uniform numbers, in compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..simulator.compile import entry
+from .inversion import Inverse, place_of
+
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.int8]
+Tokens = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The laws of some families, ready to be sampled together.
+
+    Attributes:
+        laws: one law after the other: which family; the prompts of each; the outputs of each.
+        tight_shares: (F,) share of the class tight by family.
+    """
+
+    laws: Inverse
+    tight_shares: Floats
+
+    @classmethod
+    def of(
+        cls, shares: Floats, prompts: Sequence[Floats], outputs: Sequence[Floats], first: Sequence[int], tight: Floats
+    ) -> Draw:
+        """Takes tables of the distribution functions, each of which ends with 1.
+
+        Args:
+            shares: of the families.
+            prompts: of the prompt length, one per family.
+            outputs: of the output length, likewise.
+            first: what the first places of the prompt and then of the output tables stand for, tokens.
+            tight: (F,) share of the class tight by family.
+        """
+        return cls(Inverse.of([shares, *prompts, *outputs], [0, *first]), np.ascontiguousarray(tight, np.float64))
+
+    def requests(self, uniform: Floats) -> tuple[Bytes, Tokens, Tokens, Bytes]:
+        """Family, prompt, output and SLO class (index into SLO_CLASSES) of requests, each (N,).
+
+        Args:
+            uniform: (4, N) in [0, 1): what decides each of these, in this order.
+        """
+        n = uniform.shape[1]
+        family, slo = np.empty((2, n), np.int8)
+        prompt, output = np.empty((2, n), np.int32)
+        laws = self.laws
+        tables = laws.tables, laws.starts, laws.guides, laws.cells, laws.first
+        _draw(uniform, *tables, self.tight_shares, family, prompt, output, slo)
+        return family, prompt, output, slo
+
+
+@entry
+def _draw(
+    uniform: Floats,
+    tables: Floats,
+    starts: npt.NDArray[np.int64],
+    guides: npt.NDArray[np.int32],
+    cells: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    tight_shares: Floats,
+    family: Bytes,
+    prompt: Tokens,
+    output: Tokens,
+    slo: Bytes,
+) -> None:
+    families = len(tight_shares)
+    for k in range(uniform.shape[1]):
+        one = place_of(tables, starts, guides, cells, 0, uniform[0, k])
+        family[k] = one
+        slo[k] = uniform[3, k] >= tight_shares[one]
+        one += 1
+        prompt[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform[1, k])
+        one += families
+        output[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform[2, k])
