@@ -12,12 +12,10 @@ from . import ledger
 from .compile import inline
 from .memory import ld, ld32, ldc, prefetch
 from .slots import (
-    batch_key,
     batch_strips,
     engine_at,
     in_strips,
     leap_of,
-    peaks_at,
     phases_at,
     record_at,
     region,
@@ -94,10 +92,9 @@ def fetch_acting(S: int) -> None:
             e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
             strips = batch_strips(S, d)
             for _ in range(0, ld32(e, L.E32_BATCH), L.STRIP):
-                fetch(strips, L.STRIP * 8)
+                fetch(strips, 2 * L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
-            fetch(peaks_at(S, d), L.PEAK_WORDS * 8)
             prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
             prefetch(slot_at(S, ld32(e, L.E32_HOLD)))
         if crosses_soon(S, d):
@@ -122,7 +119,6 @@ def fetch_rows(S: int) -> None:
         if acts_soon(S, d, t) and ld32(e, L.E32_BATCH) > 0:
             s = slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK)
             fetch(record_at(S, s), ldc(S, L.H_RECORD_STRIDE))
-            prefetch(batch_key(S, d, ld32(s, L.S_NEXT)) + L.STRIP * 8)
             if ld32(s, L.S_CROSS) >= 0:
                 prefetch(in_strips(S, ledger.crossing_strips(S, 0, d), ld32(s, L.S_CROSS)))
 

@@ -1,12 +1,9 @@
 """The decode batch of one engine: who decodes, when the next finishes, when blocks run out.
 
-The batch is an unordered array of keys `finish step << KEY_SHIFT | slot` with, beside it, each sequence's first leap
-that may stall it. A sequence with L = prompt + output that finishes at step F feeds context L − F + s in the step after
+The batch is an unordered array of keys `finish step << KEY_SHIFT | slot` with, beside it, each sequence's longest
+stall so far. A sequence with L = prompt + output that finishes at step F feeds context L − F + s in the step after
 s completed ones, so K = Σ(L − F) + B·s needs no look at the sequences; and it takes a new block in the steps σ ≡ 2
 − L + F (mod block_size): its phase.
-
-A sequence's longest stall is the longest step of the leaps that it took part in. Of an instance's leaps only those are
-kept that no later one outlasts, its peaks: the first of them from a sequence's own first leap on is its longest stall.
 """
 
 from __future__ import annotations
@@ -14,22 +11,11 @@ from __future__ import annotations
 from . import lanes as V
 from . import layout as L
 from .arithmetic import leap_time, pick, rarely, udiv
-from .compile import inline, rare
+from .compile import inline
 from .ledger import decode_row, smallest_but
 from .memory import ld, ld32, ldc, st, st32
 from .polls import growth_between
-from .slots import (
-    batch_key,
-    batch_strips,
-    blocks_of,
-    in_block,
-    leap_of,
-    peaks_at,
-    phases_at,
-    record_at,
-    slot_at,
-    whole_blocks,
-)
+from .slots import batch_key, batch_strips, blocks_of, in_block, leap_of, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -47,13 +33,13 @@ def count_phase(S: int, d: int, phase: int, by: int) -> None:
 
 
 @inline
-def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int) -> None:
+def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) -> None:
     """Slot k decodes from the next step on, and finishes with step `finish`."""
     at = ld32(e, L.E32_BATCH)
     key = (finish << L.KEY_SHIFT) | k
     own = batch_key(S, d, at)
     st(own, 0, key)
-    st(own, L.STRIP, ld(peaks_at(S, d), L.PEAK_LEAPS))
+    st(own, L.STRIP, stall)
     st32(s, L.S_NEXT, at)
     st(s, L.SW_FINISH, finish)
     st32(e, L.E32_BATCH, at + 1)
@@ -64,12 +50,12 @@ def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int) -> None:
 
 @inline
 def leave_batch(S: int, d: int, e: int, s: int) -> int:
-    """Takes a sequence out of the batch; returns its longest stall in it. The caller settles blocks and ledger."""
+    """Takes a sequence out of the batch; returns its longest stall. The caller settles blocks and ledger."""
     at = ld32(s, L.S_NEXT)
     last = ld32(e, L.E32_BATCH) - 1
     own, end = batch_key(S, d, at), batch_key(S, d, last)
     key = ld(own, 0)
-    stall = longest_since(peaks_at(S, d), ld(own, L.STRIP))
+    stall = ld(own, L.STRIP)
     moved = ld(end, 0)
     if ld(e, L.E_NEXT_FINISH) == key:
         st(e, L.E_NEXT_FINISH, smallest_but(S, batch_strips(S, d), last + 1, at))
@@ -78,8 +64,6 @@ def leave_batch(S: int, d: int, e: int, s: int) -> int:
     st32(slot_at(S, moved & L.KEY_MASK), L.S_NEXT, at)
     st(end, 0, L.FOREVER)
     st32(e, L.E32_BATCH, last)
-    if last == 0:
-        st(peaks_at(S, d), L.PEAK_COUNT, 0)
     finish = key >> L.KEY_SHIFT
     st(e, L.E_BASE, ld(e, L.E_BASE) - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT) + finish)
     count_phase(S, d, phase_of(S, s, finish), -1)
@@ -122,58 +106,23 @@ def advance(S: int, d: int, e: int, made: int) -> None:
     if batch > 0:
         st(e, L.E_FREE, ld(e, L.E_FREE) - growth_between(S, d, batch, step + 1, step + made))
         longest = first + growth * (made - 1)  # the last step
-        leaps = ld(peaks_at(S, d), L.PEAK_LEAPS) + 1
-        add_peak(S, d, e, longest)
+        stalls = batch_strips(S, d) + L.STRIP * 8
+        stalled = V.spread(longest)
+        for _ in range(0, batch, L.STRIP):  # beyond the batch there is nothing to spoil
+            V.store(stalls, 0, V.maximum(V.load(stalls, 0), stalled))
+            V.store(stalls, 8, V.maximum(V.load(stalls, 8), stalled))
+            V.store(stalls, 16, V.maximum(V.load(stalls, 16), stalled))
+            V.store(stalls, 24, V.maximum(V.load(stalls, 24), stalled))
+            stalls += ldc(S, L.H_STRIP_STRIDE) * 8
         for at in range(pick(made == 1, ld32(e, L.E32_OLD), batch), batch):  # the first step is no stall for who joined
-            st(batch_key(S, d, at), L.STRIP, leaps)
+            own = batch_key(S, d, at)
+            s = slot_at(S, ld(own, 0) & L.KEY_MASK)
+            st(own, L.STRIP, first_stall(s, ld(leap, L.LEAP_START) + first))
         for router in range(ldc(S, L.H_ROUTERS)):
             settle_fresh(S, router, d)
     st(leap, L.LEAP_DONE, step + made)
     st(leap, L.LEAP_START, ld(leap, L.LEAP_START) + leap_time(first, growth, made))
     st(leap, L.LEAP_STEPS, ld(leap, L.LEAP_STEPS) - made)
-
-
-@inline
-def add_peak(S: int, d: int, e: int, longest: int) -> None:
-    """A leap of instance d is over; its longest step makes shorter ones before it forgotten."""
-    peaks = peaks_at(S, d)
-    count = ld(peaks, L.PEAK_COUNT)
-    while count > 0 and ld(peaks, L.PEAK_PAIRS + 2 * count - 1) <= longest:
-        count -= 1
-    if rarely(count == L.MOST_PEAKS):
-        note_stalls(S, d, e)
-        count = 0
-    leap = ld(peaks, L.PEAK_LEAPS)
-    st(peaks, L.PEAK_PAIRS + 2 * count, leap)
-    st(peaks, L.PEAK_PAIRS + 2 * count + 1, longest)
-    st(peaks, L.PEAK_COUNT, count + 1)
-    st(peaks, L.PEAK_LEAPS, leap + 1)
-
-
-@inline
-def longest_since(peaks: int, leap: int) -> int:
-    """The longest step from a leap on, 0 if there was none."""
-    for k in range(ld(peaks, L.PEAK_COUNT)):
-        if ld(peaks, L.PEAK_PAIRS + 2 * k) >= leap:
-            return ld(peaks, L.PEAK_PAIRS + 2 * k + 1)
-    return 0
-
-
-@inline
-def note_stall(row: int, stall: int) -> None:
-    """Writes a stall into a record row if it is the longest."""
-    st(row, L.R_MAX_STALL, max(ld(row, L.R_MAX_STALL), stall))
-
-
-@rare
-def note_stalls(S: int, d: int, e: int) -> None:
-    """Writes the longest stalls of all sequences into their records, for there is no room for another peak."""
-    peaks = peaks_at(S, d)
-    for at in range(ld32(e, L.E32_BATCH)):
-        own = batch_key(S, d, at)
-        stall = longest_since(peaks, ld(own, L.STRIP))
-        note_stall(record_at(S, slot_at(S, ld(own, 0) & L.KEY_MASK)), stall)
-        st(own, L.STRIP, max(ld(own, L.STRIP), ld(peaks, L.PEAK_LEAPS)))
 
 
 @inline

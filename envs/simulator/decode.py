@@ -5,16 +5,7 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .arithmetic import leap_time, rarely, steps_within
-from .batch import (
-    advance,
-    first_overflow,
-    first_stall,
-    growth_at,
-    held_blocks,
-    join_batch,
-    leave_batch,
-    note_stall,
-)
+from .batch import advance, first_overflow, first_stall, growth_at, held_blocks, join_batch, leave_batch
 from .compile import inline, rare
 from .memory import ld, ld16, ld32, ldc, st, st16, st32
 from .polls import before_change
@@ -47,8 +38,7 @@ def offer(S: int, d: int, e: int, k: int, t: int) -> None:
     if ld16(e, L.E16_BUSY) == 0:
         set_wake(S, i, t)
     elif first and ld32(e, L.E32_BATCH) < ldc(ldc(e, L.E_SPEC), L.P_SEQS):
-        # a blocked head cannot unblock within a leap
-        shorten(S, d, t)
+        shorten(S, d, t)  # only then: a blocked head cannot unblock within a leap
 
 
 @inline
@@ -160,9 +150,10 @@ def newest(S: int, d: int, e: int) -> int:
 def suspend(S: int, d: int, e: int, s: int, step: int, t: int) -> None:
     """A decoding sequence stops after `step`, which ended at t: its tokens and stall are written down."""
     generated = ld32(s, L.S_OUTPUT) - (ld(s, L.SW_FINISH) - step)
-    note_stall(record_at(S, s), leave_batch(S, d, e, s))
+    stall = leave_batch(S, d, e, s)
     st32(s, L.S_GENERATED, generated)
     st(s, L.SW_LAST, t)
+    st(record_at(S, s), L.R_MAX_STALL, stall)
     ledger.pauses(S, s, step, generated)
 
 
@@ -202,7 +193,7 @@ def join_arrived(S: int, d: int, e: int, step: int, t: int, budget: int) -> int:
 def join_transferred(S: int, d: int, e: int, k: int, s: int, step: int) -> None:
     """Slot k, its KV pulled, decodes from the next step on."""
     finish_step = step + ld32(s, L.S_OUTPUT) - ld32(s, L.S_GENERATED)
-    join_batch(S, d, e, k, s, finish_step)
+    join_batch(S, d, e, k, s, finish_step, 0)
     number_join(e, s)
     ledger.streams(S, k, s, step, finish_step)
     ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), d), L.DEC_FRESH, 1)
@@ -288,11 +279,11 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
 def first_tokens(S: int, d: int, e: int, t: int) -> None:
     """The requests that joined with this leap get their first token here at t, when its first step ends."""
     for at in range(ld32(e, L.E32_OLD), ld32(e, L.E32_BATCH)):
-        s = slot_at(S, ld(batch_key(S, d, at), 0) & L.KEY_MASK)
+        own = batch_key(S, d, at)
+        s = slot_at(S, ld(own, 0) & L.KEY_MASK)
+        st(own, L.STRIP, first_stall(s, t))
         if ld32(s, L.S_GENERATED) == 0:
             st(record_at(S, s), L.R_FIRST_TOKEN, t)
-        else:
-            st(record_at(S, s), L.R_MAX_STALL, first_stall(s, t))
 
 
 @inline
@@ -306,7 +297,7 @@ def end_decode_step(S: int, d: int, t: int) -> None:
         k = ld(e, L.E_NEXT_FINISH) & L.KEY_MASK
         s = slot_at(S, k)
         st(e, L.E_FREE, ld(e, L.E_FREE) + held_blocks(S, s, step))
-        note_stall(record_at(S, s), leave_batch(S, d, e, s))
+        st(record_at(S, s), L.R_MAX_STALL, leave_batch(S, d, e, s))
         ledger.finished(S, s, step)
         finish(S, k, s, t)
     while rarely(ld32(e, L.E32_CHUNKS) >= 0):
@@ -322,6 +313,7 @@ def complete_local(S: int, d: int, e: int, k: int, step: int, t: int) -> None:
     s = slot_at(S, k)
     row = record_at(S, s)
     before = ld32(s, L.S_GENERATED)
+    stall = 0
     if before == 0:
         st(row, L.R_PREFILL_END, t)
         st(row, L.R_FIRST_TOKEN, t)
@@ -339,5 +331,5 @@ def complete_local(S: int, d: int, e: int, k: int, step: int, t: int) -> None:
         finish(S, k, s, t)
     else:
         finish_step = step + output - before - 1
-        join_batch(S, d, e, k, s, finish_step)
+        join_batch(S, d, e, k, s, finish_step, stall)
         ledger.streams(S, k, s, step, finish_step)

@@ -7,7 +7,7 @@ import numpy as np
 from . import layout as L
 from . import ledger
 from .arithmetic import steps_within
-from .batch import advance, leave_batch, note_stall
+from .batch import advance, leave_batch
 from .compile import inline, rare
 from .decode import shorten
 from .memory import ld, ld16, ld32, ldc, st, st16, st32, stf
@@ -212,15 +212,16 @@ def lose_decoding(S: int, d: int, e: int, k: int, step: int, boundary: int, fres
     """Loses a decoding sequence; `fresh`: it had not made its first step."""
     s = slot_at(S, k)
     generated = ld32(s, L.S_OUTPUT) - (ld(s, L.SW_FINISH) - step)
+    stall = leave_batch(S, d, e, s)
     row = record_at(S, s)
-    note_stall(row, leave_batch(S, d, e, s))
     last = boundary
     if fresh != 0:
-        st(row, L.R_MAX_STALL, 0)
+        stall = 0
         last = ld(s, L.SW_LAST) if generated > 0 else -1
         if generated == 0:
             st(row, L.R_FIRST_TOKEN, -1)
         ledger.bump(ledger.decode_row(S, router_of(ld32(s, L.S_PLACE)), d), L.DEC_FRESH, -1)
+    st(row, L.R_MAX_STALL, stall)
     let_go(S, s, t)
     ledger.pauses(S, s, step, generated)
     leave_ledger(S, s, generated, fresh, 0)

@@ -83,7 +83,6 @@ H_O_LEAP = next(_h)
 H_O_LEDGER = next(_h)
 H_O_ENGINES = next(_h)
 H_O_PHASES = next(_h)
-H_O_PEAKS = next(_h)
 H_O_LEARNER = next(_h)
 H_O_POLICY = next(_h)
 H_O_BATCH = next(_h)
@@ -140,11 +139,6 @@ HEADER_WORDS = 80
     DEC_GROUP,
 ) = range(0, 120, 8)
 # …_OPEN: 0.0 if requests may be assigned, else +inf (float64); …_COST: scratch for the policy's scores; …_GROUP: words
-
-# --- peaks of a decode instance: what its leaps' longest steps leave of the longest stalls ----------------------
-PEAK_COUNT, PEAK_LEAPS, PEAK_PAIRS = range(3)  # how many there are; leaps so far; pairs of a leap and its longest step
-MOST_PEAKS = 11
-PEAK_WORDS = PEAK_PAIRS + 2 * MOST_PEAKS
 
 # --- learner, per router: (count, sum) pairs; classes × 32 prompt buckets, then classes, then all, then regression --
 BUCKETS = 32

@@ -70,20 +70,14 @@ def in_strips(S: int, first: int, at: int) -> int:
 
 @inline
 def batch_strips(S: int, d: int) -> int:
-    """Address of the first strip of batch keys of decode instance d; behind each strip stand the sequences' leaps."""
+    """Address of the first strip of batch keys of decode instance d; behind each strip stand the sequences' stalls."""
     return region(S, L.H_O_BATCH) + d * (2 * L.STRIP * 8)
 
 
 @inline
 def batch_key(S: int, d: int, at: int) -> int:
-    """Address of the key of the sequence at place `at` of the batch; its leap is STRIP words further."""
+    """Address of the key of the sequence at place `at` of the batch; its stall is STRIP words further."""
     return in_strips(S, batch_strips(S, d), at)
-
-
-@inline
-def peaks_at(S: int, d: int) -> int:
-    """Address of the peaks (PEAK_…) of decode instance d."""
-    return region(S, L.H_O_PEAKS) + d * (L.PEAK_WORDS * 8)
 
 
 @inline

@@ -100,7 +100,6 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_O_LEDGER: ledger_stride * cluster.routers,
         L.H_O_ENGINES: L.ENGINE_WORDS * len(engines),
         L.H_O_PHASES: phase_stride * decodes,
-        L.H_O_PEAKS: L.PEAK_WORDS * decodes,
         L.H_O_LEARNER: _padded(L.LEARNER_WORDS * cluster.routers),
         L.H_O_POLICY: L.POLICY_WORDS * cluster.routers,
         L.H_O_BATCH: strips * (of_batches + of_crossings),
