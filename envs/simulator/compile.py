@@ -24,6 +24,7 @@ _COMPILED_SOURCES = (
     "envs/workloads/intensity.py",
     "envs/workloads/inversion.py",
     "envs/workloads/sampling.py",
+    "envs/workloads/uniform.py",
     "policies/compiled/*.py",
 )
 

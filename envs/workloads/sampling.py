@@ -1,4 +1,4 @@
-"""What requests are, from uniform numbers, in compiled code."""
+"""What requests are, drawn in compiled code."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..simulator.compile import entry
+from ..streams import Purpose
 from .inversion import Inverse, place_of
+from .uniform import Words, begin, seed_words, step, uniform
 
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.int8]
 Tokens = npt.NDArray[np.int32]
+
+STREAMS: tuple[Purpose, ...] = ("families", "prompts", "outputs", "classes")
+"""That decide family, prompt, output and SLO class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,24 +48,24 @@ class Draw:
         """
         return cls(Inverse.of([shares, *prompts, *outputs], [0, *first]), np.ascontiguousarray(tight, np.float64))
 
-    def requests(self, uniform: Floats) -> tuple[Bytes, Tokens, Tokens, Bytes]:
-        """Family, prompt, output and SLO class (index into SLO_CLASSES) of requests, each (N,).
+    def requests(self, n: int, seed: int) -> tuple[Bytes, Tokens, Tokens, Bytes]:
+        """Family, prompt, output and SLO class (index into SLO_CLASSES) of n requests, each (n,).
 
         Args:
-            uniform: (4, N) in [0, 1): what decides each of these, in this order.
+            n: how many.
+            seed: of the streams that decide each of these.
         """
-        n = uniform.shape[1]
         family, slo = np.empty((2, n), np.int8)
         prompt, output = np.empty((2, n), np.int32)
         laws = self.laws
         tables = laws.tables, laws.starts, laws.guides, laws.cells, laws.first
-        _draw(uniform, *tables, self.tight_shares, family, prompt, output, slo)
+        _draw(seed_words(seed, STREAMS), *tables, self.tight_shares, family, prompt, output, slo)
         return family, prompt, output, slo
 
 
 @entry
 def _draw(
-    uniform: Floats,
+    words: Words,
     tables: Floats,
     starts: npt.NDArray[np.int64],
     guides: npt.NDArray[np.int32],
@@ -73,11 +78,13 @@ def _draw(
     slo: Bytes,
 ) -> None:
     families = len(tight_shares)
-    for k in range(uniform.shape[1]):
-        one = place_of(tables, starts, guides, cells, 0, uniform[0, k])
+    kinds, prompts, outputs, classes = begin(words[0]), begin(words[1]), begin(words[2]), begin(words[3])
+    for k in range(len(family)):
+        kinds, prompts, outputs, classes = step(kinds), step(prompts), step(outputs), step(classes)
+        one = place_of(tables, starts, guides, cells, 0, uniform(kinds))
         family[k] = one
-        slo[k] = uniform[3, k] >= tight_shares[one]
+        slo[k] = uniform(classes) >= tight_shares[one]
         one += 1
-        prompt[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform[1, k])
+        prompt[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform(prompts))
         one += families
-        output[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform[2, k])
+        output[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform(outputs))

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import profiles, targets, unloaded
 from ..cluster import Cluster
 from ..profiles import Profile
-from ..streams import Purpose, stream
 from ..trace import Trace
 from .arrivals import arrival_times
 from .config import Family, WorkloadConfig
@@ -81,7 +79,7 @@ class Workload:
         arrival = arrival_times(self.config.arrivals, rate, duration_s, seed)
         n = len(arrival)
         chosen = profiles.resolve(self.config.profile if profile is None else profile)
-        family, prompt, output, slo = self._requests(n, seed)
+        family, prompt, output, slo = self._draw.requests(n, seed)
         if self.config.targets == "fixed":
             ttft, tpot = targets.fixed(slo, chosen)
         else:
@@ -89,16 +87,6 @@ class Workload:
             home = cluster or Cluster(prefill=(engine,), decode=(engine,))
             ttft, tpot = targets.relative(slo, chosen, unloaded.fastest(prompt, output, home).ttft)
         return Trace(arrival, prompt, output, slo, family, ttft, tpot, tuple(self.families), self.name)
-
-    def _requests(
-        self, n: int, seed: int
-    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int8]]:
-        """Family, prompt, output and SLO class of the first n requests."""
-        uniform = np.empty((4, n))
-        streams: tuple[Purpose, ...] = ("families", "prompts", "outputs", "classes")
-        for row, purpose in zip(uniform, streams, strict=True):
-            stream(seed, purpose).random(out=row)
-        return self._draw.requests(uniform)
 
     @cached_property
     def _draw(self) -> Draw:
