@@ -2,7 +2,8 @@
 
 Environments that are stepped in turn find little of their own state in the cache when there are hundreds of them. What
 a step touches for certain is asked for early; that changes no result. Each stage finds in the cache what the one before
-it asked for: the header says where the state lies, the state which requests finish, these where their records are.
+it asked for: the header says where the state lies, the state which instances act. It pays to be no earlier, for the
+nearest cache holds the state of a few environments; most of what is only written is not asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from .memory import ld, ld32, ldc, prefetch
 from .slots import (
     batch_strips,
     engine_at,
-    in_strips,
     leap_of,
     phases_at,
-    record_at,
     region,
     slot_at,
     trace_row,
@@ -104,27 +103,3 @@ def fetch_acting(S: int) -> None:
             for _ in range(0, ld(row, L.DEC_CROSS_COUNT), L.STRIP):
                 fetch(strips, L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
-
-
-@inline
-def fetch_rows(S: int) -> None:
-    """Asks for the record rows of the requests at the heads of those lists, and of the sequences that finish."""
-    t = next_arrival(S)
-    for p in range(ldc(S, L.H_PREFILLS)):
-        e = engine_at(S, p)
-        fetch_row(S, ld32(e, L.E32_QUEUE))
-        fetch_row(S, ld32(e, L.E32_CHUNKS))
-    for d in range(ldc(S, L.H_DECODES)):
-        e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-        if acts_soon(S, d, t) and ld32(e, L.E32_BATCH) > 0:
-            s = slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK)
-            fetch(record_at(S, s), ldc(S, L.H_RECORD_STRIDE))
-            if ld32(s, L.S_CROSS) >= 0:
-                prefetch(in_strips(S, ledger.crossing_strips(S, 0, d), ld32(s, L.S_CROSS)))
-
-
-@inline
-def fetch_row(S: int, k: int) -> None:
-    """Asks for the record row of the request in slot k, if there is one."""
-    if k >= 0:
-        prefetch(record_at(S, slot_at(S, k)))

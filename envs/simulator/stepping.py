@@ -13,7 +13,7 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .ahead import fetch_acting, fetch_header, fetch_rows, fetch_state, next_arrival
+from .ahead import fetch_acting, fetch_header, fetch_state, next_arrival
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
@@ -180,7 +180,7 @@ def step_range(hall: int, first: int, end: int) -> int:
 def fetch_ahead(desk: int, left: int) -> None:
     """Fetches what the next environments will touch; `left`: how many there are, this one included."""
     for stage in range(4):
-        ahead = 2 * (4 - stage)
+        ahead = 4 - stage
         far = desk + ahead * (DESK_WORDS * 8)
         if ahead < left and ld(far, W_TASK) == TASK_SEND:
             S = ld(far, W_STATE)
@@ -193,7 +193,6 @@ def fetch_ahead(desk: int, left: int) -> None:
                 fetch_acting(S)
                 D.fetch_passing(ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
             else:
-                fetch_rows(S)
                 D.fetch_row(S, ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
 
 
