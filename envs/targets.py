@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .profiles import SLO_FACTOR, Profile
+from .trace import LOOSE, TIGHT
 
 Targets = Literal["fixed", "relative"]
 
@@ -16,8 +17,9 @@ Ints = npt.NDArray[np.int64]
 
 def fixed(slo: npt.NDArray[np.int8], profile: Profile) -> tuple[Ints, Ints]:
     """TTFT and TPOT targets, each (N,) ps, from the profile by SLO class."""
-    targets = profile.slo_targets
-    return np.array(targets.ttft, np.int64).take(slo), np.array(targets.tpot, np.int64).take(slo)
+    targets, loose = profile.slo_targets, slo == LOOSE
+    ttft, tpot = (np.array(by_class, np.int64) for by_class in (targets.ttft, targets.tpot))
+    return np.where(loose, ttft[LOOSE], ttft[TIGHT]), np.where(loose, tpot[LOOSE], tpot[TIGHT])
 
 
 def relative(slo: npt.NDArray[np.int8], profile: Profile, alone_ttft: Ints) -> tuple[Ints, Ints]:
