@@ -54,6 +54,7 @@ def fetch_state(S: int) -> None:
     fetch(slot_at(S, ld(S, L.H_FREE_SLOT)), L.SLOT_BYTES)
     request, stride = ld(S, L.H_NEXT), ldc(S, L.H_RECORD_STRIDE)
     fetch(ldc(S, L.H_RECORDS) + (request - 1) * stride, 2 * stride)
+    fetch(trace_row(S, request - 1), 2 * L.TRACE_WORDS * 8)
     prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
     prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 

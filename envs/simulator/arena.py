@@ -64,40 +64,20 @@ class Rows:
         dtype: whole words.
         allocate: gives the memory.
         least: rows for which there is room from the start.
-        beside: words behind a row, for who knows of them.
-        also: another structured type of which there is one row behind each of these; all together fill cache lines.
+        beside: words between a row and the next, for who knows of them.
     """
 
-    def __init__(
-        self,
-        dtype: npt.DTypeLike,
-        allocate: Allocate,
-        least: int = 0,
-        beside: int = 0,
-        also: npt.DTypeLike | None = None,
-    ) -> None:
-        kinds = [np.dtype(dtype)] if also is None else [np.dtype(dtype), np.dtype(also)]
-        offsets = [0, kinds[0].itemsize + 8 * beside][: len(kinds)]
-        self._words = (offsets[-1] + kinds[-1].itemsize) // 8
-        if also is None:
-            self._words += beside
-        else:
-            self._words += -self._words % L.LANES
-        names = ["row", "also"][: len(kinds)]
-        self._dtype = np.dtype(
-            {"names": names, "formats": kinds, "offsets": offsets, "itemsize": 8 * self._words}
-        )
+    def __init__(self, dtype: npt.DTypeLike, allocate: Allocate, least: int = 0, beside: int = 0) -> None:
+        kind = np.dtype(dtype)
+        self._words = kind.itemsize // 8 + beside
+        self._dtype = np.dtype({"names": ["row"], "formats": [kind], "offsets": [0], "itemsize": 8 * self._words})
         self._allocate, self._least = allocate, least
-        self._room = np.zeros(0, self._dtype)
+        self._room = np.zeros(0, self._dtype)["row"]
 
     def first(self, count: int) -> npt.NDArray[Any]:
         """So many rows, zeroed or as they were left; those that were given before are lost."""
         if len(self._room) < count:
             spare = count // 2 if len(self._room) else 0  # the first are often the only ones
             rows = max(count + spare, self._least)
-            self._room = self._allocate(rows * self._words).view(self._dtype)
-        return self._room["row"][:count]
-
-    def also(self, count: int) -> npt.NDArray[Any]:
-        """The rows behind the first ones, which were given before."""
-        return self._room["also"][:count]
+            self._room = self._allocate(rows * self._words).view(self._dtype)["row"]
+        return self._room[:count]

@@ -162,25 +162,3 @@ def fetch_fates(fates: int, count: int) -> None:
         prefetch(stretch_of(fates, first))
     prefetch(group_of(fates, count) + G_DEADLINES * 8)
     prefetch(group_of(fates, count) + G_REQUESTS * 8)
-
-
-@inline
-def fetch_passing(fates: int, count: int, t: int) -> None:
-    """Asks for the first group that has a deadline before t."""
-    for first in range(0, count, STRETCH):
-        found = V.first_true(V.load(stretch_of(fates, first), 0) < t)
-        if found < V.WIDTH:
-            group = group_of(fates, first + found * V.WIDTH)
-            prefetch(group + G_DEADLINES * 8)
-            prefetch(group + G_REQUESTS * 8)
-            return
-
-
-@inline
-def fetch_row(S: int, fates: int, count: int, t: int) -> None:
-    """Asks for the row of the first request that has a deadline before t."""
-    at = first_passed(fates, 0, count, t)
-    if at < count:
-        row = record_of(S, request_at(fates, at))
-        prefetch(row)
-        prefetch(row + N_PLACE * 8)

@@ -51,7 +51,6 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
 @entry
 def write_requests(
     rows: int,
-    stride: int,
     count: int,
     arrival: int,
     ttft: int,
@@ -62,12 +61,12 @@ def write_requests(
     predicted: int,
     routers: int,
 ) -> None:
-    """Writes trace rows (T_…), `stride` bytes apart, from the addresses of a trace's columns.
+    """Writes trace rows (T_…) from the addresses of a trace's columns.
 
     `predicted` and `routers` may be 0: then all are 0.
     """
     for k in range(count):
-        row = rows + k * stride
+        row = rows + k * (L.TRACE_WORDS * 8)
         st(row, L.T_ARRIVAL, ldc(arrival, k))
         st(row, L.T_TTFT, ldc(ttft, k))
         st(row, L.T_TPOT, ldc(tpot, k))

@@ -67,7 +67,6 @@ H_CAPACITY = next(_h)  # slots that fit
 H_WORDS = next(_h)  # size of the block, words
 # addresses of tables outside the block
 H_TRACE = next(_h)  # one row per request
-H_TRACE_STRIDE = next(_h)  # bytes
 H_T_EVENTS = next(_h)
 H_T_LATENCY = next(_h)
 H_RECORDS = next(_h)

@@ -38,7 +38,6 @@ _OWN = [
     L.H_CAPACITY,
     L.H_WORDS,
     L.H_TRACE,
-    L.H_TRACE_STRIDE,
     L.H_RECORDS,
     L.H_RECORD_STRIDE,
     L.H_DECISION_LOG,
@@ -80,8 +79,7 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
-        beside: words behind each record that compiled code may write to; what the core reads of the request follows
-            them, so that all that a step touches of a request lies together.
+        beside: words behind each record that compiled code may write to.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -122,8 +120,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._beside = beside
-        self._rows = self._new_rows(room)
+        self._rows = self._new_rows(room, beside)
         self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
     def begin(
@@ -155,9 +152,9 @@ class Simulator:
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
         of_requests, of_records, of_decisions, of_ended = self._rows
-        self.records = of_records.first(len(trace))
-        self._requests = of_records.also(len(trace)) if self._beside else of_requests.first(len(trace))
+        self._requests = of_requests.first(len(trace))
         load_trace(self._block, trace, routers, predicted, learns, self._requests)
+        self.records = of_records.first(len(trace))
         self._block[L.H_RECORDS] = self.records.ctypes.data
         self._block[L.H_RECORD_STRIDE] = self.records.strides[0]
         if self._decisions is not None:
@@ -169,12 +166,11 @@ class Simulator:
             self._ended = of_ended.first(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
-    def _new_rows(self, room: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
+    def _new_rows(self, room: int = 0, beside: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
         """Memory of the requests as the core reads them, of records, decisions and ended requests."""
-        requests, decisions, ended = (Rows(dtype, self._allocate, room) for dtype in (TRACE_ROW, DECISION, np.int64))
-        if self._beside:
-            return requests, Rows(RECORD, self._allocate, room, self._beside, TRACE_ROW), decisions, ended
-        return requests, Rows(RECORD, self._allocate, room), decisions, ended
+        kinds = (TRACE_ROW, 0), (RECORD, beside), (DECISION, 0), (np.int64, 0)
+        requests, records, decisions, ended = (Rows(dtype, self._allocate, room, more) for dtype, more in kinds)
+        return requests, records, decisions, ended
 
     @property
     def address(self) -> int:
@@ -312,12 +308,11 @@ class Simulator:
         twin.__dict__.update(self.__dict__)
         twin._block = new_block(self.cluster, self._tables, int(self._block[L.H_CAPACITY]))
         entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
-        twin._allocate, twin._beside = aligned_words, 0
+        twin._allocate = aligned_words
         twin._rows = twin._new_rows()
         twin.records = self.records.copy()
         twin._requests = self._requests.copy()
         twin._block[L.H_TRACE] = twin._requests.ctypes.data
-        twin._block[L.H_TRACE_STRIDE] = TRACE_ROW.itemsize
         twin._block[L.H_RECORDS] = twin.records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:

@@ -89,7 +89,7 @@ def phases_at(S: int, d: int) -> int:
 @inline
 def trace_row(S: int, request: int) -> int:
     """Address of the trace row (T_…) of a request."""
-    return ldc(S, L.H_TRACE) + request * ldc(S, L.H_TRACE_STRIDE)
+    return ldc(S, L.H_TRACE) + request * (L.TRACE_WORDS * 8)
 
 
 @inline

@@ -137,7 +137,6 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_OPEN_DECODES: decodes,
         L.H_PENDING: -1,
         L.H_LOST: -1,
-        L.H_TRACE_STRIDE: TRACE_ROW.itemsize,
         L.H_FREE_SLOT: -1,
         L.H_CAPACITY: capacity,
         L.H_WORDS: len(block),
@@ -207,11 +206,10 @@ def load_trace(
     """
     columns = trace.arrival, trace.ttft_target, trace.tpot_target, trace.prompt, trace.output, trace.slo
     given = [0 if column is None else column.ctypes.data for column in (*columns, predicted, routers)]
-    write_requests(rows.ctypes.data, rows.strides[0], len(trace), *given)
+    write_requests(rows.ctypes.data, len(trace), *given)
     block[L.H_REQUESTS] = len(trace)
     block[L.H_NEXT] = 0
     block[L.H_TRACE] = rows.ctypes.data
-    block[L.H_TRACE_STRIDE] = rows.strides[0]
     block[L.H_LEARNS] = LEARNS[learns]
     first = int(trace.arrival[0]) if len(trace) else L.FOREVER
     block[L.H_ARRIVAL] = first

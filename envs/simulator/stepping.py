@@ -13,7 +13,7 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .ahead import fetch_acting, fetch_header, fetch_state, next_arrival
+from .ahead import fetch_acting, fetch_header, fetch_state
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
@@ -180,8 +180,8 @@ def step_range(hall: int, first: int, end: int) -> int:
 @inline
 def fetch_ahead(desk: int, left: int) -> None:
     """Fetches what the next environments will touch; `left`: how many there are, this one included."""
-    for stage in range(4):
-        ahead = 4 - stage
+    for stage in range(3):
+        ahead = 3 - stage
         far = desk + ahead * (DESK_WORDS * 8)
         if ahead < left and ld(far, W_TASK) == TASK_SEND:
             S = ld(far, W_STATE)
@@ -190,11 +190,8 @@ def fetch_ahead(desk: int, left: int) -> None:
             elif stage == 1:
                 fetch_state(S)
                 D.fetch_fates(ldc(far, W_FATES), ld(far, W_OPEN))
-            elif stage == 2:
-                fetch_acting(S)
-                D.fetch_passing(ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
             else:
-                D.fetch_row(S, ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
+                fetch_acting(S)
 
 
 @inline
