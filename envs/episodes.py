@@ -36,6 +36,7 @@ Float32s = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.int8]
 Objects = npt.NDArray[np.object_]
+Told = tuple[Floats, Floats, Ints, Bools]
 
 MAX_THREADS = 1_024
 
@@ -165,7 +166,7 @@ class Episodes:
         self.prefill: Float32s = cells[first:second].reshape(of_prefill)
         self.decode: Float32s = cells[second:].reshape(of_decode)
         """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
-        hall, address = self._hall_words, addressof(c_char.from_buffer(cells))  # quicker than NumPy's
+        hall, address = self._hall_words, addressof(c_char.from_buffer(cells.data))  # quicker than NumPy's
         hall[W.T_REQUEST] = address
         hall[W.T_PREFILL] = address + 4 * first
         hall[W.T_DECODE] = address + 4 * second
@@ -175,7 +176,7 @@ class Episodes:
         """Gives new arrays to what is told beside observations, likewise."""
         count = self.count
         self._told = np.empty(W.TOLD_DONE * count + -(-count // 8))
-        self._hall_words[W.T_TOLD] = addressof(c_char.from_buffer(self._told))
+        self._hall_words[W.T_TOLD] = addressof(c_char.from_buffer(self._told.data))
 
     def send_all(self) -> None:
         """All pending requests are to be sent as the actions say, with the next `run`."""
@@ -329,9 +330,7 @@ class Episodes:
                 found[i] = self.missed_ids(i, self.desks.item(i, W.W_MISSED))
         elif count:
             where, requests = self._misses
-            firsts = zip(requests[:first].tolist())
-            for i, ids in zip(where[:first].tolist(), firsts, strict=True):
-                found[i] = ids
+            found.put(where[:first], np.fromiter(zip(requests[:first].tolist()), np.object_, first))
             for at in range(-1, first - count - 1, -1):
                 found[where.item(at)] += (requests.item(at),)
         return found
@@ -363,7 +362,7 @@ class Episodes:
             return float(self._paid.item(i))
         return float(self.reward.of(self.outcome(i)))
 
-    def told(self) -> tuple[Floats, Floats, Ints, Bools]:
+    def told(self) -> Told:
         """What the last steps brought, each (count,): time that passed, and now (s), the request, whether it ended."""
         count, told = self.count, self._told
         requests = told.view(np.int64)[W.TOLD_REQUEST * count : W.TOLD_DONE * count]

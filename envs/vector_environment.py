@@ -22,7 +22,7 @@ from .environment_backends import SIMULATOR
 from .environment_backends import check as check_backend
 from .environment_config import DEFAULT, EnvironmentConfig
 from .environment_spec import JsonSpec
-from .episodes import Episodes
+from .episodes import Episodes, Told
 from .simulator import stepping as W
 from .streams import checked_seed
 
@@ -114,7 +114,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             self._begin(i, seeds[i])
         self._run()
         self._done[chosen] = False
-        return self._episodes.observations(), self._info(chosen)
+        return self._episodes.observations(), self._info(chosen, self._episodes.told())
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:
         if seed is None:
@@ -168,7 +168,8 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             for i in np.flatnonzero(ended):
                 self._begin(int(i), None)
         self._run()
-        rewards, done = episodes.rewards(), episodes.told()[-1]
+        told = episodes.told()
+        rewards, done = episodes.rewards(), told[-1]
         if resets:
             rewards[ended] = 0.0
         infos: Info = {}
@@ -180,7 +181,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             infos = self._end(done)
         self._done = done.copy() if kept else np.zeros(self.num_envs, np.bool_)
         truncated = np.zeros(self.num_envs, np.bool_)
-        return episodes.observations(), rewards, done, truncated, infos | self._info(self._all)
+        return episodes.observations(), rewards, done, truncated, infos | self._info(self._all, told)
 
     def _end(self, done: Bools) -> Info:
         """Ends episodes; in mode SameStep others begin. Returns what the infos say of the ends."""
@@ -239,10 +240,9 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         parts = [episodes.decode_mask] if episodes.aggregated else [episodes.prefill_mask, episodes.decode_mask]
         return np.concatenate(parts, axis=1).astype(np.bool_)
 
-    def _info(self, chosen: Bools) -> Info:
+    def _info(self, chosen: Bools, told: Told) -> Info:
         """The infos of these environments, as `SyncVectorEnv` gathers them."""
-        episodes = self._episodes
-        dt, now, request, _ = episodes.told()
+        episodes, (dt, now, request, _) = self._episodes, told
         infos: Info = {
             "dt": dt,
             "now": now,

@@ -30,6 +30,18 @@ def udiv(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def high_product(typingctx: Any, a: Any, b: Any) -> Any:
+    """The high half of the product of two uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
 def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """`a if condition else b` for int64, without a branch: for conditions that no processor can predict."""
 

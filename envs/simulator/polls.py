@@ -6,13 +6,11 @@ something changes it at or after that tick, or when a decision asks; in between 
 
 from __future__ import annotations
 
-from . import lanes as V
 from . import layout as L
-from . import ledger
-from .arithmetic import rarely, steps_within, steps_within_each
+from .arithmetic import rarely, steps_within
 from .compile import inline
 from .memory import ld, ld16, ld32, ldc, st, st32
-from .slots import blocks_of, engine_at, leap_of, phases_at, region, slot_at, whole_blocks
+from .slots import blocks_of, leap_of, phases_at, slot_at, whole_blocks
 
 
 @inline
@@ -32,39 +30,8 @@ def refresh(S: int, i: int, e: int) -> None:
 
 
 @inline
-def refresh_all(S: int) -> None:
-    """`refresh` of all engines, with the leaps of the decode instances eight at a time."""
-    tick, prefills = ld(S, L.H_VISIBLE), ldc(S, L.H_PREFILLS)
-    for p in range(prefills):
-        refresh(S, p, engine_at(S, p))
-    leaps, rows = region(S, L.H_O_LEAP), ledger.decode_rows(S, 0)
-    for _ in range(ldc(S, L.H_DEC_GROUPS)):
-        since = (tick - 1) - V.load(leaps, L.LEAP_START)
-        first, growth = V.load(leaps, L.LEAP_FIRST), V.load(leaps, L.LEAP_GROWTH)
-        made = steps_within_each(first, growth, V.maximum(since, V.spread(0)))
-        made = V.minimum(made, V.load(leaps, L.LEAP_STEPS) - 1)
-        V.store(rows, L.DEC_COST, V.choose(since < 0, V.spread(0), made))
-        leaps += L.LEAP_GROUP * 8
-        rows += L.DEC_GROUP * 8
-    for d in range(ldc(S, L.H_DECODES)):
-        e = engine_at(S, prefills + d)
-        if ld(e, L.E_POLLED) < tick:
-            note(S, prefills + d, e, tick, ld(ledger.decode_row(S, 0, d), L.DEC_COST))
-
-
-@inline
 def poll(S: int, i: int, e: int, tick: int) -> None:
     """Notes what engine i reports at `tick`: its state just before that instant."""
-    prefills = ldc(S, L.H_PREFILLS)
-    made = 0
-    if i >= prefills and ld16(e, L.E16_BUSY) != 0:
-        made = growth_passes_before(S, i - prefills, tick)
-    note(S, i, e, tick, made)
-
-
-@inline
-def note(S: int, i: int, e: int, tick: int, made: int) -> None:
-    """`poll`; `made`: `growth_passes_before` of a decode instance that is busy."""
     st(e, L.E_POLLED, tick)
     if rarely(ld16(e, L.E16_STATE) == L.STATE_DOWN):
         st32(e, L.E32_POLL_USED, 0)
@@ -80,6 +47,7 @@ def note(S: int, i: int, e: int, tick: int, made: int) -> None:
             k = ld32(slot_at(S, k), L.S_RELEASE)
     elif ld16(e, L.E16_BUSY) != 0:
         d = i - prefills
+        made = growth_passes_before(S, d, tick)
         step = ld(leap_of(S, d), L.LEAP_DONE) + 1
         used += growth_between(S, d, ld32(e, L.E32_BATCH), step, step + made)
     st32(e, L.E32_POLL_USED, used)

@@ -19,7 +19,6 @@ from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
 from .memory import clear_bytes, ld, ld8, ld16, ld32, ldc, ldcf, ldf, st, st8, stf
-from .polls import refresh_all
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -299,7 +298,6 @@ def observe(S: int, hall: int, i: int) -> None:
     s = slot_at(S, ld(S, L.H_PENDING))
     router = router_of(ld32(s, L.S_PLACE))
     profiles = ldc(hall, T_PROFILES)
-    refresh_all(S)
     F.write_request(S, router, s, ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4))
     prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
     first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)

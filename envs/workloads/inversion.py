@@ -88,7 +88,7 @@ def place_of(
 ) -> int:
     """First place of table `one` whose entry is above the value, from 0."""
     cell, start = cells[one], starts[one]
-    place = guides[cell + int(value * (cells[one + 1] - cell))]
+    place = int(guides[cell + int(value * (cells[one + 1] - cell))])
     place += int(tables[start + place] <= value)
     while tables[start + place] <= value:
         place += 1

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
+from ..simulator.arithmetic import high_product
 from ..simulator.compile import entry, inline
 from ..streams import PURPOSES, Purpose
 
@@ -41,18 +39,6 @@ def seed_words(seed: int, purposes: Sequence[Purpose]) -> Words:
         words.append(seed & 0xFFFFFFFF)
     words += [0] * (POOL - len(words))
     return np.array([[*words, PURPOSES.index(purpose)] for purpose in purposes], np.uint32)
-
-
-@intrinsic
-def _high_product(typingctx: Any, a: Any, b: Any) -> Any:
-    """The high half of a product of two uint64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), codegen
 
 
 @inline
@@ -106,7 +92,7 @@ def step(state: State) -> State:
     high, low, inc_high, inc_low = state
     by_high, by_low = _MULTIPLIER
     product = low * by_low
-    next_high = high * by_low + low * by_high + _high_product(low, by_low)
+    next_high = high * by_low + low * by_high + high_product(low, by_low)
     next_low = product + inc_low
     return next_high + inc_high + np.uint64(next_low < product), next_low, inc_high, inc_low
 
