@@ -160,23 +160,21 @@ class _State:
         self.words = slots.reshape(-1, L.SLOT_WORDS)
         self.cells = slots.view(np.int32).reshape(-1, 2 * L.SLOT_WORDS)
         rows = self.block[int(self.block[L.H_O_ENGINES]) :]
-        rows = rows[: L.ENGINE_WORDS * len(simulator.cluster.instances)].reshape(-1, L.ENGINE_WORDS)
-        self.engines = rows.view(np.int32)
-        self.states = rows.view(np.int16)[:, L.E16_STATE]
+        self.rows = rows[: L.ENGINE_WORDS * len(simulator.cluster.instances)].reshape(-1, L.ENGINE_WORDS)
         self.held = np.zeros(max(self.prefills, 1), np.int64)
         for d in range(self.decodes):
-            for k in self._list(self.engines[self.prefills + d], L.E32_QUEUE, L.S_NEXT):
+            for k in self._list(self.rows[self.prefills + d], L.E_QUEUE, L.S_NEXT):
                 place = int(self.cells[k, L.S_PLACE])
                 if not place & L.LOCAL:
                     self.held[place & L.PLACE_MASK] += 1
         self.leases = sum(
             bool(self.cells[k, L.S_PLACE] & L.ENDED)
             for p in range(self.prefills)
-            for k in self._list(self.engines[p], L.E32_RELEASE, L.S_RELEASE)
+            for k in self._list(self.rows[p], L.E_RELEASE, L.S_RELEASE)
         )
         """Slots of requests that have failed and whose KV is held until their lease ends."""
 
-    def _list(self, row: npt.NDArray[np.int32], head: int, link: int) -> list[int]:
+    def _list(self, row: npt.NDArray[np.int64], head: int, link: int) -> list[int]:
         """Slots of a list."""
         found, k = [], int(row[head])
         while k >= 0:
@@ -186,26 +184,26 @@ class _State:
 
     def instance(self, i: int) -> InstanceView:
         """Instance number i of the cluster."""
-        engine, row = self.simulator.cluster.instances[i], self.engines[i]
+        engine, row = self.simulator.cluster.instances[i], self.rows[i]
         prefill = i < self.prefills
         role = "prefill" if prefill else "mixed" if self.prefills == 0 else "decode"
         # What an engine reports is its state before an instant. Transfers that end now have ended, passes come later.
         engine_entries.note_usage(self.block.ctypes.data, i, self.now + int(prefill))
         if prefill:
-            moving = self._list(row, L.E32_RELEASE, L.S_RELEASE)
+            moving = self._list(row, L.E_RELEASE, L.S_RELEASE)
             moving = [k for k in moving if not self.cells[k, L.S_PLACE] & L.ENDED]
         else:
-            moving = self._list(row, L.E32_HOLD, L.S_NEXT)
+            moving = self._list(row, L.E_HOLD, L.S_NEXT)
         in_transit = int((self.words[moving, L.SW_TRANSFER] > self.now).sum())
         return InstanceView(
             role=role,
             index=i if prefill else i - self.prefills,
-            state=STATES[int(self.states[i])],
-            kv_used=int(row[L.E32_POLL_USED]),
+            state=STATES[int(row[L.E_STATE])],
+            kv_used=int(row[L.E_POLL_USED]),
             kv_capacity=engine.num_blocks,
-            running=int(row[L.E32_POLL_RUNNING]),
+            running=int(row[L.E_POLL_RUNNING]),
             running_limit=engine.max_num_seqs,
-            queued=int(row[L.E32_QUEUED]),
+            queued=int(row[L.E_QUEUED]),
             held=int(self.held[i]) if prefill else 0,
             in_transit=in_transit,
             arrived=0 if prefill else len(moving) - in_transit,

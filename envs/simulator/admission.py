@@ -9,7 +9,7 @@ from .arithmetic import rarely, udiv
 from .compile import inline
 from .decode import offer
 from .learner import predict
-from .memory import ld, ld16, ld32, ldc, ldc32, st, st16, st32, stf, store_cells, store_words
+from .memory import ld, ld32, ldc, ldc32, st, st16, st32, stf, store_cells, store_words
 from .polls import before_change, refresh
 from .slots import (
     engine_at,
@@ -140,8 +140,8 @@ def send(S: int, p: int, d: int, probability: float) -> None:
         ledger.admitted(S, s)
         e = engine_at(S, p)
         before_change(S, p, e, t)
-        push_back(S, e, L.E32_QUEUE, k)
-        if ld16(e, L.E16_BUSY) == 0:
+        push_back(S, e, L.E_QUEUE, k)
+        if ld(e, L.E_BUSY) == 0:
             set_wake(S, p, t)
     show_next_arrival(S)
 
@@ -202,5 +202,5 @@ def polled_view(S: int, i: int) -> tuple[int, int, int, int]:
     """The polled columns of engine i (used, running, waiting), and whether it may be assigned."""
     e = engine_at(S, i)
     refresh(S, i, e)
-    up = int(ld16(e, L.E16_STATE) == L.STATE_UP)
-    return ld32(e, L.E32_POLL_USED), ld32(e, L.E32_POLL_RUNNING), ld32(e, L.E32_POLL_WAITING), up
+    up = int(ld(e, L.E_STATE) == L.STATE_UP)
+    return ld(e, L.E_POLL_USED), ld(e, L.E_POLL_RUNNING), ld(e, L.E_POLL_WAITING), up

@@ -11,7 +11,7 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .compile import inline
-from .memory import ld, ld32, ldc, prefetch
+from .memory import ld, ldc, prefetch
 from .slots import (
     batch_strips,
     engine_at,
@@ -84,19 +84,19 @@ def fetch_acting(S: int) -> None:
     t = next_arrival(S)
     for p in range(ldc(S, L.H_PREFILLS)):
         e = engine_at(S, p)
-        prefetch(slot_at(S, ld32(e, L.E32_QUEUE)))
-        prefetch(slot_at(S, ld32(e, L.E32_CHUNKS)))
-        prefetch(slot_at(S, ld32(e, L.E32_RELEASE)))
+        prefetch(slot_at(S, ld(e, L.E_QUEUE)))
+        prefetch(slot_at(S, ld(e, L.E_CHUNKS)))
+        prefetch(slot_at(S, ld(e, L.E_RELEASE)))
     for d in range(ldc(S, L.H_DECODES)):
         if acts_soon(S, d, t):
             e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
             strips = batch_strips(S, d)
-            for _ in range(0, ld32(e, L.E32_BATCH), L.STRIP):
+            for _ in range(0, ld(e, L.E_BATCH), L.STRIP):
                 fetch(strips, 2 * L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
             prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
-            prefetch(slot_at(S, ld32(e, L.E32_HOLD)))
+            prefetch(slot_at(S, ld(e, L.E_HOLD)))
         if crosses_soon(S, d):
             row = ledger.decode_row(S, 0, d)
             prefetch(slot_at(S, ld(row, L.DEC_CROSS_MIN) & L.KEY_MASK))

@@ -35,14 +35,14 @@ def count_phase(S: int, d: int, phase: int, by: int) -> None:
 @inline
 def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) -> None:
     """Slot k decodes from the next step on, and finishes with step `finish`."""
-    at = ld32(e, L.E32_BATCH)
+    at = ld(e, L.E_BATCH)
     key = (finish << L.KEY_SHIFT) | k
     own = batch_key(S, d, at)
     st(own, 0, key)
     st(own, L.STRIP, stall)
     st32(s, L.S_NEXT, at)
     st(s, L.SW_FINISH, finish)
-    st32(e, L.E32_BATCH, at + 1)
+    st(e, L.E_BATCH, at + 1)
     st(e, L.E_BASE, ld(e, L.E_BASE) + ld32(s, L.S_PROMPT) + ld32(s, L.S_OUTPUT) - finish)
     st(e, L.E_NEXT_FINISH, min(ld(e, L.E_NEXT_FINISH), key))
     count_phase(S, d, phase_of(S, s, finish), 1)
@@ -52,7 +52,7 @@ def join_batch(S: int, d: int, e: int, k: int, s: int, finish: int, stall: int) 
 def leave_batch(S: int, d: int, e: int, s: int) -> int:
     """Takes a sequence out of the batch; returns its longest stall. The caller settles blocks and ledger."""
     at = ld32(s, L.S_NEXT)
-    last = ld32(e, L.E32_BATCH) - 1
+    last = ld(e, L.E_BATCH) - 1
     own, end = batch_key(S, d, at), batch_key(S, d, last)
     key = ld(own, 0)
     stall = ld(own, L.STRIP)
@@ -63,7 +63,7 @@ def leave_batch(S: int, d: int, e: int, s: int) -> int:
     st(own, L.STRIP, ld(end, L.STRIP))
     st32(slot_at(S, moved & L.KEY_MASK), L.S_NEXT, at)
     st(end, 0, L.FOREVER)
-    st32(e, L.E32_BATCH, last)
+    st(e, L.E_BATCH, last)
     finish = key >> L.KEY_SHIFT
     st(e, L.E_BASE, ld(e, L.E_BASE) - ld32(s, L.S_PROMPT) - ld32(s, L.S_OUTPUT) + finish)
     count_phase(S, d, phase_of(S, s, finish), -1)
@@ -100,7 +100,7 @@ def first_overflow(S: int, d: int, batch: int, free: int, step: int, steps: int)
 @inline
 def advance(S: int, d: int, e: int, made: int) -> None:
     """Applies `made` ≥ 1 completed steps of the running leap: blocks taken, stalls, ledger, step count."""
-    batch = ld32(e, L.E32_BATCH)
+    batch = ld(e, L.E_BATCH)
     leap = leap_of(S, d)
     step, first, growth = ld(leap, L.LEAP_DONE), ld(leap, L.LEAP_FIRST), ld(leap, L.LEAP_GROWTH)
     if batch > 0:
@@ -114,7 +114,7 @@ def advance(S: int, d: int, e: int, made: int) -> None:
             V.store(stalls, 16, V.maximum(V.load(stalls, 16), stalled))
             V.store(stalls, 24, V.maximum(V.load(stalls, 24), stalled))
             stalls += ldc(S, L.H_STRIP_STRIDE) * 8
-        for at in range(pick(made == 1, ld32(e, L.E32_OLD), batch), batch):  # the first step is no stall for who joined
+        for at in range(pick(made == 1, ld(e, L.E_OLD), batch), batch):  # the first step is no stall for who joined
             own = batch_key(S, d, at)
             s = slot_at(S, ld(own, 0) & L.KEY_MASK)
             st(own, L.STRIP, first_stall(s, ld(leap, L.LEAP_START) + first))

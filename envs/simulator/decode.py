@@ -7,7 +7,7 @@ from . import ledger
 from .arithmetic import leap_time, rarely, steps_within
 from .batch import advance, first_overflow, first_stall, growth_at, held_blocks, join_batch, leave_batch
 from .compile import inline, rare
-from .memory import ld, ld16, ld32, ldc, st, st16, st32
+from .memory import ld, ld32, ldc, st, st32
 from .polls import before_change
 from .slots import (
     batch_key,
@@ -33,12 +33,12 @@ def offer(S: int, d: int, e: int, k: int, t: int) -> None:
     """Slot k comes to the waiting queue of instance d (row e) at t."""
     i = ldc(S, L.H_PREFILLS) + d
     before_change(S, i, e, t)
-    first = ld32(e, L.E32_QUEUED) == 0
-    push_back(S, e, L.E32_QUEUE, k)
-    if ld16(e, L.E16_BUSY) == 0:
+    first = ld(e, L.E_QUEUED) == 0
+    push_back(S, e, L.E_QUEUE, k)
+    if ld(e, L.E_BUSY) == 0:
         set_wake(S, i, t)
-    elif first and ld32(e, L.E32_BATCH) < ldc(ldc(e, L.E_SPEC), L.P_SEQS):
-        shorten(S, d, t)  # only then: a blocked head cannot unblock within a leap
+    elif first and ld(e, L.E_BATCH) < ldc(ldc(e, L.E_SPEC), L.P_SEQS):  # a blocked head cannot unblock within a leap
+        shorten(S, d, t)
 
 
 @inline
@@ -67,22 +67,22 @@ def decode_pass(S: int, d: int, t: int) -> None:
     spec = ldc(e, L.E_SPEC)
     step = ld(leap_of(S, d), L.LEAP_DONE)
     preempted = make_room(S, d, e, step, t)
-    batch = ld32(e, L.E32_BATCH)
+    batch = ld(e, L.E_BATCH)
     budget = ldc(spec, L.P_BUDGET) - batch
     tokens = 0
     squares = 0
-    if rarely(ld32(e, L.E32_CHUNKED) > 0):  # the one that is partly prefilled goes on
-        s = slot_at(S, ld32(e, L.E32_CHUNKS))
+    if rarely(ld(e, L.E_CHUNKED) > 0):  # the one that is partly prefilled goes on
+        s = slot_at(S, ld(e, L.E_CHUNKS))
         done = ld(s, L.SW_FINISH)
         tokens = next_chunk(s, budget)
         st(s, L.SW_FINISH, done + tokens)
         squares = (2 * done + tokens) * tokens
         budget -= tokens
-    st32(e, L.E32_OLD, batch)
-    if not (preempted and batch + ld32(e, L.E32_CHUNKED) > 0):  # a pass that preempted admits nothing, unless repeated
+    st(e, L.E_OLD, batch)
+    if not (preempted and batch + ld(e, L.E_CHUNKED) > 0):  # a pass that preempted admits nothing, unless repeated
         if ld(e, L.E_HOLD_TIME) <= t:
             budget = join_arrived(S, d, e, step, t, budget)
-        if ld32(e, L.E32_QUEUED) > 0:
+        if ld(e, L.E_QUEUED) > 0:
             added, added_squares = admit_waiting(S, d, e, t, budget)
             tokens += added
             squares += added_squares
@@ -101,10 +101,10 @@ def make_room(S: int, d: int, e: int, step: int, t: int) -> int:
     preempted = 0
     while True:
         need = growth_at(S, d, step + 1)
-        if rarely(ld32(e, L.E32_CHUNKED) > 0):
-            s = slot_at(S, ld32(e, L.E32_CHUNKS))
+        if rarely(ld(e, L.E_CHUNKED) > 0):
+            s = slot_at(S, ld(e, L.E_CHUNKS))
             done = ld(s, L.SW_FINISH)
-            chunk = next_chunk(s, ldc(ldc(e, L.E_SPEC), L.P_BUDGET) - ld32(e, L.E32_BATCH))
+            chunk = next_chunk(s, ldc(ldc(e, L.E_SPEC), L.P_BUDGET) - ld(e, L.E_BATCH))
             need += blocks_of(S, done + chunk) - blocks_of(S, done)
         free = ld(e, L.E_FREE)
         if rarely(need > free):
@@ -118,8 +118,8 @@ def make_room(S: int, d: int, e: int, step: int, t: int) -> int:
 @rare
 def preempt_newest(S: int, d: int, e: int, step: int, t: int) -> None:
     """Preempts the sequence that joined running last; it goes to the head of the queue."""
-    if ld32(e, L.E32_CHUNKED) > 0:  # a partly prefilled sequence is always the newest
-        k = pop_front(S, e, L.E32_CHUNKS)
+    if ld(e, L.E_CHUNKED) > 0:  # a partly prefilled sequence is always the newest
+        k = pop_front(S, e, L.E_CHUNKS)
         s = slot_at(S, k)
         freed = blocks_of(S, ld(s, L.SW_FINISH))
     else:
@@ -129,7 +129,7 @@ def preempt_newest(S: int, d: int, e: int, step: int, t: int) -> None:
         suspend(S, d, e, s, step, t)
     st32(s, L.S_PLACE, ld32(s, L.S_PLACE) | L.LOCAL)
     st(e, L.E_FREE, ld(e, L.E_FREE) + freed)
-    push_front(S, e, L.E32_QUEUE, k)
+    push_front(S, e, L.E_QUEUE, k)
     row = record_at(S, s)
     st32(row, L.R32_PREEMPTIONS, ld32(row, L.R32_PREEMPTIONS) + 1)
 
@@ -138,7 +138,7 @@ def preempt_newest(S: int, d: int, e: int, step: int, t: int) -> None:
 def newest(S: int, d: int, e: int) -> int:
     """Slot of the decoding sequence that joined running last."""
     found, latest = -1, -1
-    for at in range(ld32(e, L.E32_BATCH)):
+    for at in range(ld(e, L.E_BATCH)):
         k = ld(batch_key(S, d, at), 0) & L.KEY_MASK
         joined = ld32(slot_at(S, k), L.S_JOIN)
         if joined > latest:
@@ -160,22 +160,22 @@ def suspend(S: int, d: int, e: int, s: int, step: int, t: int) -> None:
 @inline
 def join_arrived(S: int, d: int, e: int, step: int, t: int, budget: int) -> int:
     """Requests whose KV has arrived join, in the order of their reservation; returns the budget left."""
-    running = ld32(e, L.E32_BATCH) + ld32(e, L.E32_CHUNKED)
+    running = ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED)
     room = min(ldc(ldc(e, L.E_SPEC), L.P_SEQS) - running, budget)
-    before, k = -1, ld32(e, L.E32_HOLD)
+    before, k = -1, ld(e, L.E_HOLD)
     earliest = L.FOREVER
-    held = ld32(e, L.E32_HELD)
+    held = ld(e, L.E_HELD)
     while k >= 0:
         s = slot_at(S, k)
         after = ld32(s, L.S_NEXT)
         end = ld(s, L.SW_TRANSFER)
         if end <= t and room > 0:
             if before < 0:
-                st32(e, L.E32_HOLD, after)
+                st(e, L.E_HOLD, after)
             else:
                 st32(slot_at(S, before), L.S_NEXT, after)
             if after < 0:
-                st32(e, L.E32_HOLD_TAIL, before)
+                st(e, L.E_HOLD_TAIL, before)
             held -= 1
             room -= 1
             budget -= 1
@@ -184,7 +184,7 @@ def join_arrived(S: int, d: int, e: int, step: int, t: int, budget: int) -> int:
             before = k
             earliest = min(earliest, end)
         k = after
-    st32(e, L.E32_HELD, held)
+    st(e, L.E_HELD, held)
     st(e, L.E_HOLD_TIME, earliest)
     return budget
 
@@ -202,8 +202,8 @@ def join_transferred(S: int, d: int, e: int, k: int, s: int, step: int) -> None:
 @inline
 def number_join(e: int, s: int) -> None:
     """Notes that the sequence in slot address s is the newest to join running."""
-    st32(s, L.S_JOIN, ld32(e, L.E32_JOINS))
-    st32(e, L.E32_JOINS, ld32(e, L.E32_JOINS) + 1)
+    st32(s, L.S_JOIN, ld(e, L.E_JOINS))
+    st(e, L.E_JOINS, ld(e, L.E_JOINS) + 1)
 
 
 @inline
@@ -213,13 +213,13 @@ def admit_waiting(S: int, d: int, e: int, t: int, budget: int) -> tuple[int, int
     tokens = 0
     squares = 0
     free = ld(e, L.E_FREE)
-    while budget > 0 and ld32(e, L.E32_QUEUED) > 0 and ld32(e, L.E32_BATCH) + ld32(e, L.E32_CHUNKED) < limit:
-        s = slot_at(S, ld32(e, L.E32_QUEUE))
+    while budget > 0 and ld(e, L.E_QUEUED) > 0 and ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED) < limit:
+        s = slot_at(S, ld(e, L.E_QUEUE))
         local = ld32(s, L.S_PLACE) & L.LOCAL
         known = ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED)
         if blocks_of(S, known) > free:
             break
-        k = pop_front(S, e, L.E32_QUEUE)
+        k = pop_front(S, e, L.E_QUEUE)
         if local == 0:
             free -= blocks_of(S, known)
             reserve(S, d, e, k, t)
@@ -227,7 +227,7 @@ def admit_waiting(S: int, d: int, e: int, t: int, budget: int) -> tuple[int, int
             chunk = min(known, budget)
             free -= blocks_of(S, chunk)
             st(s, L.SW_FINISH, chunk)
-            push_back(S, e, L.E32_CHUNKS, k)
+            push_back(S, e, L.E_CHUNKS, k)
             number_join(e, s)
             if ld32(s, L.S_GENERATED) == 0 and ld(record_at(S, s), L.R_PREFILL_START) < 0:
                 st(record_at(S, s), L.R_PREFILL_START, t)
@@ -243,7 +243,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
     """Starts the next leap of instance d at t: as many steps as nothing but token counts can change."""
     i = ldc(S, L.H_PREFILLS) + d
     spec = ldc(e, L.E_SPEC)
-    batch = ld32(e, L.E32_BATCH)
+    batch = ld(e, L.E_BATCH)
     step = ld(leap_of(S, d), L.LEAP_DONE)
     first = ldc(ldc(spec, L.P_BATCH), batch) + ldc(spec, L.P_CONTEXT) * (ld(e, L.E_BASE) + batch * step)
     growth = ldc(spec, L.P_CONTEXT) * batch
@@ -258,7 +258,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
         if preempted == 0:
             steps = (ld(e, L.E_NEXT_FINISH) >> L.KEY_SHIFT) - step
             steps = first_overflow(S, d, batch, ld(e, L.E_FREE), step + 1, steps)
-            if ld32(e, L.E32_HELD) > 0 and batch < ldc(spec, L.P_SEQS):
+            if ld(e, L.E_HELD) > 0 and batch < ldc(spec, L.P_SEQS):
                 arrives = ld(e, L.E_HOLD_TIME) - t
                 if leap_time(first, growth, steps) > arrives:
                     steps = min(steps, boundary_at(first, growth, arrives))
@@ -266,7 +266,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
     else:  # idle until a transfer ends
         first, steps = _NEVER_STEPS, 0
         wake = ld(e, L.E_HOLD_TIME)
-    st16(e, L.E16_BUSY, min(steps, 1))
+    st(e, L.E_BUSY, min(steps, 1))
     st(leap_of(S, d), L.LEAP_START, t)
     st(leap_of(S, d), L.LEAP_FIRST, first)
     st(leap_of(S, d), L.LEAP_GROWTH, growth)
@@ -278,7 +278,7 @@ def plan(S: int, d: int, e: int, t: int, tokens: int, squares: int, preempted: i
 @inline
 def first_tokens(S: int, d: int, e: int, t: int) -> None:
     """The requests that joined with this leap get their first token here at t, when its first step ends."""
-    for at in range(ld32(e, L.E32_OLD), ld32(e, L.E32_BATCH)):
+    for at in range(ld(e, L.E_OLD), ld(e, L.E_BATCH)):
         own = batch_key(S, d, at)
         s = slot_at(S, ld(own, 0) & L.KEY_MASK)
         st(own, L.STRIP, first_stall(s, t))
@@ -290,7 +290,7 @@ def first_tokens(S: int, d: int, e: int, t: int) -> None:
 def end_decode_step(S: int, d: int, t: int) -> None:
     """The leap of instance d ends at t (after `before_change`): sequences finish, local prefills emit a token."""
     e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-    st16(e, L.E16_BUSY, 0)
+    st(e, L.E_BUSY, 0)
     advance(S, d, e, ld(leap_of(S, d), L.LEAP_STEPS))
     step = ld(leap_of(S, d), L.LEAP_DONE)
     while (ld(e, L.E_NEXT_FINISH) >> L.KEY_SHIFT) == step:
@@ -300,11 +300,11 @@ def end_decode_step(S: int, d: int, t: int) -> None:
         st(record_at(S, s), L.R_MAX_STALL, leave_batch(S, d, e, s))
         ledger.finished(S, s, step)
         finish(S, k, s, t)
-    while rarely(ld32(e, L.E32_CHUNKS) >= 0):
-        s = slot_at(S, ld32(e, L.E32_CHUNKS))
+    while rarely(ld(e, L.E_CHUNKS) >= 0):
+        s = slot_at(S, ld(e, L.E_CHUNKS))
         if ld(s, L.SW_FINISH) < ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED):
             break
-        complete_local(S, d, e, pop_front(S, e, L.E32_CHUNKS), step, t)
+        complete_local(S, d, e, pop_front(S, e, L.E_CHUNKS), step, t)
 
 
 @inline

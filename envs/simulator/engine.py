@@ -324,8 +324,8 @@ class Engine:
         self._check_time("now", now)
         self._now = now
         core.note_usage(self._address, self._engine, now)
-        used, running, waiting = self._row.view(np.int32)[L.E32_POLL_USED : L.E32_POLL_WAITING + 1].tolist()
-        return Usage(used, running, waiting)
+        row = self._row
+        return Usage(int(row[L.E_POLL_USED]), int(row[L.E_POLL_RUNNING]), int(row[L.E_POLL_WAITING]))
 
     # --- the clock ------------------------------------------------------------------------------------
 

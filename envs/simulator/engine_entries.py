@@ -16,7 +16,7 @@ from .compile import entry, inline
 from .decode import decode_pass, end_decode_step, offer, shorten
 from .failures import earliest_hold
 from .ledger import decode_row, drop_crossing
-from .memory import ld, ld16, ld32, ldc, st, st32
+from .memory import ld, ld32, ldc, st, st32
 from .polls import poll
 from .prefill import end_prefill_step, prefill_pass
 from .slots import (
@@ -75,8 +75,8 @@ def submit(S: int, i: int, prompt: int, output: int, generated: int, local: int,
     st32(row, L.R32_PREEMPTIONS, 0)
     e = engine_at(S, i)
     if i < ldc(S, L.H_PREFILLS):
-        push_back(S, e, L.E32_QUEUE, k)
-        if ld16(e, L.E16_BUSY) == 0:
+        push_back(S, e, L.E_QUEUE, k)
+        if ld(e, L.E_BUSY) == 0:
             set_wake(S, i, t)
     else:
         if ldc(S, L.H_MIXED) == 0:
@@ -91,7 +91,7 @@ def end_step(S: int, i: int, t: int, marks: int, out: int) -> int:
     e = engine_at(S, i)
     prefills = ldc(S, L.H_PREFILLS)
     n = 0
-    k = ld32(e, L.E32_CHUNKS)
+    k = ld(e, L.E_CHUNKS)
     while k >= 0:
         s = slot_at(S, k)
         generated = ld32(s, L.S_GENERATED)
@@ -107,8 +107,8 @@ def end_step(S: int, i: int, t: int, marks: int, out: int) -> int:
     if i < prefills:
         end_prefill_step(S, i, t)
         other = engine_at(S, prefills)
-        while ld32(other, L.E32_QUEUE) >= 0:
-            pop_front(S, other, L.E32_QUEUE)
+        while ld(other, L.E_QUEUE) >= 0:
+            pop_front(S, other, L.E_QUEUE)
     else:
         end_decode_step(S, i - prefills, t)
     for at in range(ld(S, L.H_LOGGED)):
@@ -121,14 +121,14 @@ def make_pass(S: int, i: int, t: int, marks: int, out: int) -> int:
     """A scheduling pass of engine i at t; returns the number of events."""
     e = engine_at(S, i)
     prefills = ldc(S, L.H_PREFILLS)
-    joins = ld32(e, L.E32_JOINS)
+    joins = ld(e, L.E_JOINS)
     if i < prefills:
         prefill_pass(S, i, t)
         n = 0
     else:
         decode_pass(S, i - prefills, t)
         n = write_victims(S, e, marks, out)
-    k = ld32(e, L.E32_CHUNKS)
+    k = ld(e, L.E_CHUNKS)
     while k >= 0:
         s = slot_at(S, k)
         mark = ld(marks, k)
@@ -139,7 +139,7 @@ def make_pass(S: int, i: int, t: int, marks: int, out: int) -> int:
             n = write(out, n, _JOINED, k)
         k = ld32(s, L.S_NEXT)
     if i >= prefills:
-        for at in range(ld32(e, L.E32_OLD), ld32(e, L.E32_BATCH)):
+        for at in range(ld(e, L.E_OLD), ld(e, L.E_BATCH)):
             k = ld(batch_key(S, i - prefills, at), 0) & L.KEY_MASK
             st(marks, k, DECODING)
             n = write(out, n, _JOINED, k)
@@ -152,7 +152,7 @@ def make_pass(S: int, i: int, t: int, marks: int, out: int) -> int:
 def write_victims(S: int, e: int, marks: int, out: int) -> int:
     """Writes who was preempted by the pass that was just made: they stand at the head of the queue."""
     n = 0
-    k = ld32(e, L.E32_QUEUE)
+    k = ld(e, L.E_QUEUE)
     while k >= 0 and ld(marks, k) != WAITING:
         st(marks, k, WAITING)
         n = write(out, n, _PREEMPTED, k)
@@ -163,15 +163,15 @@ def write_victims(S: int, e: int, marks: int, out: int) -> int:
 @inline
 def write_reservations(S: int, e: int, marks: int, out: int, n: int) -> int:
     """Writes whose KV was reserved by the pass that was just made."""
-    k = ld32(e, L.E32_HOLD)
+    k = ld(e, L.E_HOLD)
     while k >= 0:
         if ld(marks, k) == WAITING:
             st(marks, k, RESERVED)
             n = write(out, n, _RESERVED, k)
         k = ld32(slot_at(S, k), L.S_NEXT)
     source = engine_at(S, 0)  # it holds nothing
-    st32(source, L.E32_RELEASE, -1)
-    st32(source, L.E32_RELEASE_TAIL, -1)
+    st(source, L.E_RELEASE, -1)
+    st(source, L.E_RELEASE_TAIL, -1)
     return n
 
 
@@ -182,7 +182,7 @@ def set_pull_end(S: int, k: int, end: int, t: int) -> None:
     st(slot_at(S, k), L.SW_TRANSFER, end)
     earliest = earliest_hold(S, e)
     st(e, L.E_HOLD_TIME, earliest)
-    if ld16(e, L.E16_BUSY) != 0:
+    if ld(e, L.E_BUSY) != 0:
         shorten(S, 0, end)
     elif wake_of(S, 1) > t:
         set_wake(S, 1, earliest)
@@ -196,7 +196,7 @@ def release_held(S: int, k: int, end: int) -> None:
     st32(s, L.S_PLACE, ld32(s, L.S_PLACE) | L.ENDED)
     st(s, L.SW_TRANSFER, end)
     schedule_release(S, e, k, end)
-    if ld16(e, L.E16_BUSY) == 0 and ld32(e, L.E32_QUEUED) > 0:
+    if ld(e, L.E_BUSY) == 0 and ld(e, L.E_QUEUED) > 0:
         set_wake(S, 0, min(wake_of(S, 0), end))
 
 
@@ -214,13 +214,13 @@ def drop(S: int, i: int, k: int, mark: int, t: int) -> None:
     d = i - ldc(S, L.H_PREFILLS)
     freed = 0
     if mark == WAITING:
-        remove(S, e, L.E32_QUEUE, k)
+        remove(S, e, L.E_QUEUE, k)
     elif mark == RESERVED:
-        remove(S, e, L.E32_HOLD, k)
+        remove(S, e, L.E_HOLD, k)
         st(e, L.E_HOLD_TIME, earliest_hold(S, e))
         freed = blocks_of(S, ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED))
     elif mark == CHUNKED:
-        remove(S, e, L.E32_CHUNKS, k)
+        remove(S, e, L.E_CHUNKS, k)
         freed = blocks_of(S, ld(s, L.SW_FINISH))
     else:
         freed = held_blocks(S, s, ld(leap_of(S, d), L.LEAP_DONE))
@@ -228,7 +228,7 @@ def drop(S: int, i: int, k: int, mark: int, t: int) -> None:
         drop_crossing(S, s, 0, d, decode_row(S, 0, d))
     st(e, L.E_FREE, ld(e, L.E_FREE) + freed)
     recycle(S, k)
-    if ld16(e, L.E16_BUSY) == 0:
+    if ld(e, L.E_BUSY) == 0:
         set_wake(S, i, t)
     elif d >= 0:
         shorten(S, d, t)
@@ -260,7 +260,7 @@ def next_boundary(S: int, d: int, t: int) -> int:
 def look(S: int, i: int, out: int) -> None:
     """Writes when engine i wakes, whether it is busy, and of its leap start, first step, growth and steps."""
     st(out, 0, wake_of(S, i))
-    st(out, 1, ld16(engine_at(S, i), L.E16_BUSY))
+    st(out, 1, ld(engine_at(S, i), L.E_BUSY))
     if i >= ldc(S, L.H_PREFILLS):
         leap = leap_of(S, i - ldc(S, L.H_PREFILLS))
         st(out, 2, ld(leap, L.LEAP_START))

@@ -94,7 +94,7 @@ def copy_state(S: int, to: int) -> None:
     batches, slots = ldc(S, L.H_O_BATCH), ldc(S, L.H_O_SLOTS)
     most = 0  # in either block: what is empty in S is empty in `to` then
     for d in range(decodes):
-        most = max(most, ld32(engine_at(S, prefills + d), L.E32_BATCH), ld32(engine_at(to, prefills + d), L.E32_BATCH))
+        most = max(most, ld(engine_at(S, prefills + d), L.E_BATCH), ld(engine_at(to, prefills + d), L.E_BATCH))
         for router in range(ldc(S, L.H_ROUTERS)):
             most = max(most, ld(ledger.decode_row(S, router, d), L.DEC_CROSS_COUNT))
             most = max(most, ld(ledger.decode_row(to, router, d), L.DEC_CROSS_COUNT))

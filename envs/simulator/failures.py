@@ -10,7 +10,7 @@ from .arithmetic import steps_within
 from .batch import advance, leave_batch
 from .compile import inline, rare
 from .decode import shorten
-from .memory import ld, ld16, ld32, ldc, st, st16, st32, stf
+from .memory import ld, ld32, ldc, st, st32, stf
 from .polls import before_change
 from .slots import (
     batch_key,
@@ -42,7 +42,7 @@ def apply_events(S: int, t: int) -> None:
         i, action = ldc(table, 3 * n + 1), ldc(table, 3 * n + 2)
         e = engine_at(S, i)
         before_change(S, i, e, t)
-        state = ld16(e, L.E16_STATE)
+        state = ld(e, L.E_STATE)
         if action == KILL and state != L.STATE_DOWN:
             if i < ldc(S, L.H_PREFILLS):
                 kill_prefill(S, i, e, t)
@@ -60,8 +60,8 @@ def apply_events(S: int, t: int) -> None:
 @rare
 def set_state(S: int, i: int, e: int, state: int) -> None:
     """Sets an instance's state, and whether the routers may assign to it."""
-    change = int(state == L.STATE_UP) - int(ld16(e, L.E16_STATE) == L.STATE_UP)
-    st16(e, L.E16_STATE, state)
+    change = int(state == L.STATE_UP) - int(ld(e, L.E_STATE) == L.STATE_UP)
+    st(e, L.E_STATE, state)
     mark = 0.0 if state == L.STATE_UP else np.inf
     prefills = ldc(S, L.H_PREFILLS)
     for router in range(ldc(S, L.H_ROUTERS)):
@@ -79,25 +79,25 @@ def set_state(S: int, i: int, e: int, state: int) -> None:
 def kill_prefill(S: int, p: int, e: int, t: int) -> None:
     """Prefill instance p dies at t with all that it has not handed over."""
     release(S, p, e, t)
-    for head in (L.E32_CHUNKS, L.E32_QUEUE):
-        while ld32(e, head) >= 0:
+    for head in (L.E_CHUNKS, L.E_QUEUE):
+        while ld(e, head) >= 0:
             k = pop_front(S, e, head)
             leave_ledger(S, slot_at(S, k), 0, 1, 1)
             lose(S, k, t, -1, 0, 0)
-    while ld32(e, L.E32_RELEASE) >= 0:  # in transit, or ended before
-        k = ld32(e, L.E32_RELEASE)
+    while ld(e, L.E_RELEASE) >= 0:  # in transit, or ended before
+        k = ld(e, L.E_RELEASE)
         s = slot_at(S, k)
-        st32(e, L.E32_RELEASE, ld32(s, L.S_RELEASE))
+        st(e, L.E_RELEASE, ld32(s, L.S_RELEASE))
         if ld32(s, L.S_PLACE) & L.ENDED:
             recycle(S, k)
         else:
             undo_reservation(S, k, s, t)
-    st32(e, L.E32_RELEASE_TAIL, -1)
+    st(e, L.E_RELEASE_TAIL, -1)
     for d in range(ldc(S, L.H_DECODES)):
         withdraw_offers(S, p, d, t)
     st(e, L.E_FREE, ldc(ldc(e, L.E_SPEC), L.P_BLOCKS))
     st(e, L.E_EGRESS, 0)
-    st16(e, L.E16_BUSY, 0)
+    st(e, L.E_BUSY, 0)
     set_wake(S, p, L.FOREVER)
 
 
@@ -116,7 +116,7 @@ def lose_prefilled(S: int, k: int, s: int, t: int, held: int) -> None:
 @inline
 def look_again(S: int, d: int, e: int, t: int) -> None:
     """Blocks or the queue of instance d changed from outside: it makes a pass as soon as it can."""
-    if ld16(e, L.E16_BUSY) == 0:
+    if ld(e, L.E_BUSY) == 0:
         set_wake(S, ldc(S, L.H_PREFILLS) + d, t)
     else:
         shorten(S, d, t)
@@ -129,7 +129,7 @@ def undo_reservation(S: int, k: int, s: int, t: int) -> None:
     i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
     before_change(S, i, e, t)
-    remove(S, e, L.E32_HOLD, k)
+    remove(S, e, L.E_HOLD, k)
     st(e, L.E_HOLD_TIME, earliest_hold(S, e))
     blocks = blocks_of(S, ld32(s, L.S_PROMPT) + ld32(s, L.S_GENERATED))
     st(e, L.E_FREE, ld(e, L.E_FREE) + blocks)
@@ -141,7 +141,7 @@ def undo_reservation(S: int, k: int, s: int, t: int) -> None:
 def earliest_hold(S: int, e: int) -> int:
     """Earliest transfer end in a hold list."""
     earliest = L.FOREVER
-    k = ld32(e, L.E32_HOLD)
+    k = ld(e, L.E_HOLD)
     while k >= 0:
         earliest = min(earliest, ld(slot_at(S, k), L.SW_TRANSFER))
         k = ld32(slot_at(S, k), L.S_NEXT)
@@ -153,14 +153,14 @@ def withdraw_offers(S: int, p: int, d: int, t: int) -> None:
     """Takes the offers of the dead prefill instance p out of the queue of decode instance d."""
     i = ldc(S, L.H_PREFILLS) + d
     e = engine_at(S, i)
-    k = ld32(e, L.E32_QUEUE)
+    k = ld(e, L.E_QUEUE)
     while k >= 0:
         s = slot_at(S, k)
         after = ld32(s, L.S_NEXT)
         place = ld32(s, L.S_PLACE)
         if place & L.LOCAL == 0 and prefill_of(place) == p:
             before_change(S, i, e, t)
-            remove(S, e, L.E32_QUEUE, k)
+            remove(S, e, L.E_QUEUE, k)
             lose_prefilled(S, k, s, t, 0)
             look_again(S, d, e, t)
         k = after
@@ -169,23 +169,23 @@ def withdraw_offers(S: int, p: int, d: int, t: int) -> None:
 @rare
 def kill_decode(S: int, d: int, e: int, t: int) -> None:
     """Decode or mixed instance d dies at t with all that it holds."""
-    fresh_from = ld32(e, L.E32_BATCH)
-    if ld16(e, L.E16_BUSY) != 0:
+    fresh_from = ld(e, L.E_BATCH)
+    if ld(e, L.E_BUSY) != 0:
         x = t - ld(leap_of(S, d), L.LEAP_START)
         made = steps_within(ld(leap_of(S, d), L.LEAP_FIRST), ld(leap_of(S, d), L.LEAP_GROWTH), x)
         if made > 0:
             advance(S, d, e, made)
         else:  # who joined with this leap has got nothing from it
-            fresh_from = ld32(e, L.E32_OLD)
+            fresh_from = ld(e, L.E_OLD)
     step, boundary = ld(leap_of(S, d), L.LEAP_DONE), ld(leap_of(S, d), L.LEAP_START)
-    while ld32(e, L.E32_BATCH) > 0:
-        at = ld32(e, L.E32_BATCH) - 1
+    while ld(e, L.E_BATCH) > 0:
+        at = ld(e, L.E_BATCH) - 1
         k = ld(batch_key(S, d, at), 0) & L.KEY_MASK
         lose_decoding(S, d, e, k, step, boundary, int(at >= fresh_from), t)
-    while ld32(e, L.E32_CHUNKS) >= 0:
-        lose_local(S, pop_front(S, e, L.E32_CHUNKS), t)
-    while ld32(e, L.E32_HOLD) >= 0:
-        k = pop_front(S, e, L.E32_HOLD)
+    while ld(e, L.E_CHUNKS) >= 0:
+        lose_local(S, pop_front(S, e, L.E_CHUNKS), t)
+    while ld(e, L.E_HOLD) >= 0:
+        k = pop_front(S, e, L.E_HOLD)
         s = slot_at(S, k)
         if ld(s, L.SW_TRANSFER) <= t:
             let_go(S, s, t)
@@ -194,15 +194,15 @@ def kill_decode(S: int, d: int, e: int, t: int) -> None:
             lose(S, k, t, ld(s, L.SW_LAST) if generated > 0 else -1, generated, 0)
         else:
             strand(S, k, s, t, 1)
-    while ld32(e, L.E32_QUEUE) >= 0:
-        k = pop_front(S, e, L.E32_QUEUE)
+    while ld(e, L.E_QUEUE) >= 0:
+        k = pop_front(S, e, L.E_QUEUE)
         if ld32(slot_at(S, k), L.S_PLACE) & L.LOCAL:
             lose_local(S, k, t)
         else:
             strand(S, k, slot_at(S, k), t, 0)
     st(e, L.E_FREE, ldc(ldc(e, L.E_SPEC), L.P_BLOCKS))
     st(e, L.E_HOLD_TIME, L.FOREVER)
-    st16(e, L.E16_BUSY, 0)
+    st(e, L.E_BUSY, 0)
     st(leap_of(S, d), L.LEAP_STEPS, 0)
     set_wake(S, ldc(S, L.H_PREFILLS) + d, L.FOREVER)
 
@@ -258,8 +258,8 @@ def strand(S: int, k: int, s: int, t: int, in_transit: int) -> None:
     end = max(t, ld(s, L.SW_FINISH) + ldc(ldc(source, L.E_SPEC), L.P_LEASE))
     st(s, L.SW_TRANSFER, end)
     schedule_release(S, source, k, end)
-    if ld16(source, L.E16_BUSY) == 0 and ld32(source, L.E32_QUEUED) > 0:
-        first = ld(slot_at(S, ld32(source, L.E32_RELEASE)), L.SW_TRANSFER)
+    if ld(source, L.E_BUSY) == 0 and ld(source, L.E_QUEUED) > 0:
+        first = ld(slot_at(S, ld(source, L.E_RELEASE)), L.SW_TRANSFER)
         set_wake(S, p, min(wake_of(S, p), max(t, first)))  # what ended while it was busy is not released yet
     lose_prefilled(S, k, s, t, 1)
 
@@ -267,13 +267,13 @@ def strand(S: int, k: int, s: int, t: int, in_transit: int) -> None:
 @rare
 def unlink_release(S: int, source: int, k: int) -> None:
     """Takes slot k out of a release list."""
-    before, here = -1, ld32(source, L.E32_RELEASE)
+    before, here = -1, ld(source, L.E_RELEASE)
     while here != k:
         before, here = here, ld32(slot_at(S, here), L.S_RELEASE)
     after = ld32(slot_at(S, k), L.S_RELEASE)
     if before < 0:
-        st32(source, L.E32_RELEASE, after)
+        st(source, L.E_RELEASE, after)
     else:
         st32(slot_at(S, before), L.S_RELEASE, after)
     if after < 0:
-        st32(source, L.E32_RELEASE_TAIL, before)
+        st(source, L.E_RELEASE_TAIL, before)

@@ -167,39 +167,37 @@ P_LEASE = next(_p)
 P_BATCH = next(_p)  # address of A[0 … max_num_seqs]
 SPEC_WORDS = 16
 
-# --- engine row: two cache lines of words (E_…), int32 cells (E32_…) and int16 halves (E16_…) -------------------
-# Decisions look at every instance, so what an engine is lies as close together as it fits.
+# --- engine row ----------------------------------------------------------------------------------------------------
 _e = _count()
 E_SPEC = next(_e)  # address of its spec row
+E_STATE = next(_e)  # STATE_…
+E_BUSY = next(_e)  # 1 while a step runs
 E_FREE = next(_e)  # free blocks
-E_POLLED = next(_e)  # last poll: its time; what it saw is E32_POLL_…
-E_EGRESS = next(_e)  # prefill: when the egress server is free
+E_QUEUE = next(_e)  # waiting queue: head, tail, length
+E_QUEUE_TAIL = next(_e)
+E_QUEUED = next(_e)
+E_CHUNKS = next(_e)  # sequences with a prefill chunk in this step: head, tail, length
+E_CHUNKS_TAIL = next(_e)
+E_CHUNKED = next(_e)
+E_JOINS = next(_e)  # counts joins; numbers the order of joining
+E_POLLED = next(_e)  # last poll: its time, and what it saw
+E_POLL_USED = next(_e)
+E_POLL_RUNNING = next(_e)
+E_POLL_WAITING = next(_e)
+# prefill
+E_RELEASE = next(_e)  # list of slots whose blocks are freed at their TE, by TE
+E_RELEASE_TAIL = next(_e)
+E_EGRESS = next(_e)  # when the egress server is free
 # decode
+E_BATCH = next(_e)  # B
+E_OLD = next(_e)  # of them: had their first step before this leap
 E_BASE = next(_e)  # Σ (prompt + output − finish step): K = E_BASE + B · steps completed
 E_NEXT_FINISH = next(_e)  # smallest batch key
-E_HOLD_TIME = next(_e)  # earliest transfer end among the reserved
-_e32 = _count(2 * next(_e))
-E32_QUEUE = next(_e32)  # waiting queue: head, tail, length
-E32_QUEUE_TAIL = next(_e32)
-E32_QUEUED = next(_e32)
-E32_CHUNKS = next(_e32)  # sequences with a prefill chunk in this step: head, tail, length
-E32_CHUNKS_TAIL = next(_e32)
-E32_CHUNKED = next(_e32)
-E32_HOLD = next(_e32)  # decode: list of reserved requests in order of reservation
-E32_HOLD_TAIL = next(_e32)
-E32_HELD = next(_e32)
-E32_RELEASE = next(_e32)  # prefill: list of slots whose blocks are freed at their TE, by TE
-E32_RELEASE_TAIL = next(_e32)
-E32_BATCH = next(_e32)  # decode: B
-E32_OLD = next(_e32)  # of them: had their first step before this leap
-E32_JOINS = next(_e32)  # counts joins; numbers the order of joining
-E32_POLL_USED = next(_e32)
-E32_POLL_RUNNING = next(_e32)
-E32_POLL_WAITING = next(_e32)
-_e16 = _count(2 * next(_e32))
-E16_STATE = next(_e16)  # STATE_…
-E16_BUSY = next(_e16)  # 1 while a step runs
-ENGINE_WORDS = 16
+E_HOLD = next(_e)  # list of reserved requests in order of reservation
+E_HOLD_TAIL = next(_e)
+E_HELD = next(_e)
+E_HOLD_TIME = next(_e)  # earliest transfer end among them
+ENGINE_WORDS = 32
 STATE_DOWN, STATE_UP, STATE_DRAINING = range(3)
 
 # --- slot: 16 int32 cells (S_…), some of them int64 words (SW_…) ------------------------------------------------

@@ -14,7 +14,7 @@ from .arithmetic import rarely
 from .compile import inline, merged
 from .decode import decode_pass, end_decode_step
 from .failures import apply_events
-from .memory import ld, ld16, ldc, st
+from .memory import ld, ldc, st
 from .polls import before_change
 from .prefill import end_prefill_step, prefill_pass
 from .slots import earliest_engine, earliest_wake, engine_at, wake_of
@@ -35,7 +35,7 @@ def run_to_decision(S: int, until: int) -> int:
             if rarely(t > until):
                 return PAUSED
             st(S, L.H_NOW, t)
-            ends, passes = ld16(engine_at(S, i), L.E16_BUSY), 1
+            ends, passes = ld(engine_at(S, i), L.E_BUSY), 1
         else:  # phase by phase: all step ends, then the failure schedule, then arrivals, then passes
             t = min(t, outside)
             if rarely(ld(S, L.H_LOST) >= 0):
@@ -79,7 +79,7 @@ def run_to_decision(S: int, until: int) -> int:
 def step_ending(S: int, t: int) -> int:
     """The lowest engine whose step ends at t, −1 if none is left."""
     for i in range(ldc(S, L.H_ENGINES)):
-        if wake_of(S, i) == t and ld16(engine_at(S, i), L.E16_BUSY) != 0:
+        if wake_of(S, i) == t and ld(engine_at(S, i), L.E_BUSY) != 0:
             return i
     return -1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from . import layout as L
 from .arithmetic import rarely, steps_within
 from .compile import inline, rare
-from .memory import ld, ld16, ld32, ldc, st, st32
+from .memory import ld, ld32, ldc, st
 from .slots import blocks_of, leap_of, phases_at, slot_at, whole_blocks
 
 
@@ -33,26 +33,26 @@ def refresh(S: int, i: int, e: int) -> None:
 def poll(S: int, i: int, e: int, tick: int) -> None:
     """Notes what engine i reports at `tick`: its state just before that instant."""
     st(e, L.E_POLLED, tick)
-    if rarely(ld16(e, L.E16_STATE) == L.STATE_DOWN):
-        st32(e, L.E32_POLL_USED, 0)
-        st32(e, L.E32_POLL_RUNNING, 0)
-        st32(e, L.E32_POLL_WAITING, 0)
+    if rarely(ld(e, L.E_STATE) == L.STATE_DOWN):
+        st(e, L.E_POLL_USED, 0)
+        st(e, L.E_POLL_RUNNING, 0)
+        st(e, L.E_POLL_WAITING, 0)
         return
     used = ldc(ldc(e, L.E_SPEC), L.P_BLOCKS) - ld(e, L.E_FREE)
     prefills = ldc(S, L.H_PREFILLS)
     if i < prefills:
-        k = ld32(e, L.E32_RELEASE)
+        k = ld(e, L.E_RELEASE)
         while k >= 0 and ld(slot_at(S, k), L.SW_TRANSFER) < tick:
             used -= blocks_of(S, ld32(slot_at(S, k), L.S_PROMPT))
             k = ld32(slot_at(S, k), L.S_RELEASE)
-    elif ld16(e, L.E16_BUSY) != 0:
+    elif ld(e, L.E_BUSY) != 0:
         d = i - prefills
         made = growth_passes_before(S, d, tick)
         step = ld(leap_of(S, d), L.LEAP_DONE) + 1
-        used += growth_between(S, d, ld32(e, L.E32_BATCH), step, step + made)
-    st32(e, L.E32_POLL_USED, used)
-    st32(e, L.E32_POLL_RUNNING, ld32(e, L.E32_BATCH) + ld32(e, L.E32_CHUNKED))
-    st32(e, L.E32_POLL_WAITING, ld32(e, L.E32_QUEUED) + ld32(e, L.E32_HELD))
+        used += growth_between(S, d, ld(e, L.E_BATCH), step, step + made)
+    st(e, L.E_POLL_USED, used)
+    st(e, L.E_POLL_RUNNING, ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED))
+    st(e, L.E_POLL_WAITING, ld(e, L.E_QUEUED) + ld(e, L.E_HELD))
 
 
 @inline

@@ -7,7 +7,7 @@ from . import ledger
 from .arithmetic import rarely
 from .compile import inline
 from .decode import offer
-from .memory import ld, ld16, ld32, ldc, st, st16, st32
+from .memory import ld, ld32, ldc, st, st32
 from .slots import blocks_of, decode_of, engine_at, pop_front, push_back, record_at, set_wake, slot_at
 from .transfer import finish, leave_ledger, lose, release, schedule_release
 
@@ -22,7 +22,7 @@ def prefill_pass(S: int, p: int, t: int) -> None:
     budget = ldc(spec, L.P_BUDGET)
     tokens = 0
     squares = 0
-    k = ld32(e, L.E32_CHUNKS)
+    k = ld(e, L.E_CHUNKS)
     if k >= 0:  # the one that is partly prefilled goes on
         s = slot_at(S, k)
         done = ld(s, L.SW_FINISH)
@@ -33,13 +33,13 @@ def prefill_pass(S: int, p: int, t: int) -> None:
         squares = (2 * done + chunk) * chunk
         budget -= chunk
     limit = ldc(spec, L.P_SEQS)
-    while budget > 0 and ld32(e, L.E32_QUEUED) > 0 and ld32(e, L.E32_CHUNKED) < limit:
-        s = slot_at(S, ld32(e, L.E32_QUEUE))
+    while budget > 0 and ld(e, L.E_QUEUED) > 0 and ld(e, L.E_CHUNKED) < limit:
+        s = slot_at(S, ld(e, L.E_QUEUE))
         prompt = ld32(s, L.S_PROMPT)
         if blocks_of(S, prompt) > free:
             break
-        k = pop_front(S, e, L.E32_QUEUE)
-        push_back(S, e, L.E32_CHUNKS, k)
+        k = pop_front(S, e, L.E_QUEUE)
+        push_back(S, e, L.E_CHUNKS, k)
         chunk = min(prompt, budget)
         free -= blocks_of(S, chunk)
         st(s, L.SW_FINISH, chunk)
@@ -49,12 +49,12 @@ def prefill_pass(S: int, p: int, t: int) -> None:
         budget -= chunk
     st(e, L.E_FREE, free)
     if tokens > 0:
-        st16(e, L.E16_BUSY, 1)
+        st(e, L.E_BUSY, 1)
         work = ldc(spec, L.P_TOKEN) * tokens + ldc(spec, L.P_SQUARE) * squares
         set_wake(S, p, t + ldc(spec, L.P_BASE_PREFILL) + work)
     else:  # idle; a head that got no blocks waits for a transfer to end
-        first = ld32(e, L.E32_RELEASE)
-        blocked = ld32(e, L.E32_QUEUED) > 0 and first >= 0
+        first = ld(e, L.E_RELEASE)
+        blocked = ld(e, L.E_QUEUED) > 0 and first >= 0
         set_wake(S, p, ld(slot_at(S, first), L.SW_TRANSFER) if blocked else L.FOREVER)
 
 
@@ -62,12 +62,12 @@ def prefill_pass(S: int, p: int, t: int) -> None:
 def end_prefill_step(S: int, p: int, t: int) -> None:
     """The step of prefill instance p ends at t (after `before_change`): completed prompts are offered."""
     e = engine_at(S, p)
-    st16(e, L.E16_BUSY, 0)
-    while ld32(e, L.E32_CHUNKS) >= 0:
-        s = slot_at(S, ld32(e, L.E32_CHUNKS))
+    st(e, L.E_BUSY, 0)
+    while ld(e, L.E_CHUNKS) >= 0:
+        s = slot_at(S, ld(e, L.E_CHUNKS))
         if ld(s, L.SW_FINISH) < ld32(s, L.S_PROMPT):
             break
-        complete_prompt(S, e, pop_front(S, e, L.E32_CHUNKS), t)
+        complete_prompt(S, e, pop_front(S, e, L.E_CHUNKS), t)
 
 
 @inline
@@ -91,7 +91,7 @@ def complete_prompt(S: int, e: int, k: int, t: int) -> None:
             finish(S, k, s, t)
             return
     target = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-    if rarely(ld16(target, L.E16_STATE) == L.STATE_DOWN):
+    if rarely(ld(target, L.E_STATE) == L.STATE_DOWN):
         generated = ld32(s, L.S_GENERATED)
         end = t + ldc(ldc(e, L.E_SPEC), L.P_LEASE)
         leave_ledger(S, s, generated, 1, 0)

@@ -22,8 +22,6 @@ from .state import LEARNS, Tables, check_pair, grown, new_block
 
 _FIRST_CAPACITY = 1_024
 
-_POLLS = slice(L.E32_POLL_USED, L.E32_POLL_WAITING + 1)
-
 _KEPT = [L.H_NOW, L.H_VISIBLE, L.H_LAST, L.H_DECISIONS]
 """Header words that another topology takes over."""
 
@@ -317,7 +315,7 @@ class RouterState:
         for name, number in (("used_blocks", used_blocks), ("running", running), ("waiting", waiting)):
             if not 0 <= number < 1 << 31:
                 raise ValueError(f"{name} of instance {instance} is {number}; it must lie between 0 and {2**31 - 1}")
-        self._engines.view(np.int32)[instance, _POLLS] = used_blocks, running, waiting
+        self._engines[instance, L.E_POLL_USED : L.E_POLL_WAITING + 1] = used_blocks, running, waiting
 
     def poll_time(self, now: int) -> None:
         """When the last complete round of polls was made, ps.
@@ -350,7 +348,7 @@ class RouterState:
             ValueError: there is no such instance.
         """
         self._check_instance(instance)
-        return bool(self._engines.view(np.int16)[instance, L.E16_STATE] == L.STATE_UP)
+        return bool(self._engines[instance, L.E_STATE] == L.STATE_UP)
 
     def _check_instance(self, instance: int) -> None:
         if not 0 <= instance < len(self._engines):
@@ -413,6 +411,7 @@ class RouterState:
         self._asked, self._origin = old._asked, old._origin
         self._block[_KEPT] = old._block[_KEPT]
         self._learned()[:] = old._learned()
+        polls = slice(L.E_POLL_USED, L.E_POLL_WAITING + 1)
         places = np.full((2, len(old.cluster.instances)), -1, np.int64)
         before, after = len(old.cluster.prefill), len(self.cluster.prefill)
         for i, j in mapping.items():
@@ -420,7 +419,7 @@ class RouterState:
                 places[0, i] = j
             if i >= before:
                 places[1, i - before] = j - after
-            self._engines.view(np.int32)[j, _POLLS] = old._engines.view(np.int32)[i, _POLLS]
+            self._engines[j, polls] = old._engines[i, polls]
             self.set_open(j, old.is_open(i))
         core.take_over(self._address, old._address, *(row.ctypes.data for row in places))
 

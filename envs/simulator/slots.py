@@ -162,52 +162,52 @@ def router_of(place: int) -> int:
 def push_back(S: int, e: int, head: int, k: int) -> None:
     """Appends slot k to the list at field `head` of engine row e."""
     st32(slot_at(S, k), L.S_NEXT, -1)
-    tail = ld32(e, head + 1)
+    tail = ld(e, head + 1)
     if tail < 0:
-        st32(e, head, k)
+        st(e, head, k)
     else:
         st32(slot_at(S, tail), L.S_NEXT, k)
-    st32(e, head + 1, k)
-    st32(e, head + 2, ld32(e, head + 2) + 1)
+    st(e, head + 1, k)
+    st(e, head + 2, ld(e, head + 2) + 1)
 
 
 @inline
 def push_front(S: int, e: int, head: int, k: int) -> None:
     """Puts slot k at the head of the list."""
-    first = ld32(e, head)
+    first = ld(e, head)
     st32(slot_at(S, k), L.S_NEXT, first)
     if first < 0:
-        st32(e, head + 1, k)
-    st32(e, head, k)
-    st32(e, head + 2, ld32(e, head + 2) + 1)
+        st(e, head + 1, k)
+    st(e, head, k)
+    st(e, head + 2, ld(e, head + 2) + 1)
 
 
 @inline
 def pop_front(S: int, e: int, head: int) -> int:
     """Takes the head of a list that is not empty."""
-    k = ld32(e, head)
+    k = ld(e, head)
     after = ld32(slot_at(S, k), L.S_NEXT)
-    st32(e, head, after)
+    st(e, head, after)
     if after < 0:
-        st32(e, head + 1, -1)
-    st32(e, head + 2, ld32(e, head + 2) - 1)
+        st(e, head + 1, -1)
+    st(e, head + 2, ld(e, head + 2) - 1)
     return k
 
 
 @rare
 def remove(S: int, e: int, head: int, k: int) -> None:
     """Takes slot k out of the list, wherever it stands."""
-    before, here = -1, ld32(e, head)
+    before, here = -1, ld(e, head)
     while here != k:
         before, here = here, ld32(slot_at(S, here), L.S_NEXT)
     after = ld32(slot_at(S, k), L.S_NEXT)
     if before < 0:
-        st32(e, head, after)
+        st(e, head, after)
     else:
         st32(slot_at(S, before), L.S_NEXT, after)
     if after < 0:
-        st32(e, head + 1, before)
-    st32(e, head + 2, ld32(e, head + 2) - 1)
+        st(e, head + 1, before)
+    st(e, head + 2, ld(e, head + 2) - 1)
 
 
 @inline

@@ -152,13 +152,12 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
     rows = block[offsets[L.H_O_ENGINES] :][: L.ENGINE_WORDS * len(engines)].reshape(-1, L.ENGINE_WORDS)
     for i, row in enumerate(rows):
         row[L.E_SPEC] = tables.specs[i].ctypes.data
-        row.view(np.int16)[L.E16_STATE] = L.STATE_UP
+        row[L.E_STATE] = L.STATE_UP
         row[L.E_FREE] = engines[i].num_blocks
         row[L.E_POLLED] = -1
         row[L.E_HOLD_TIME] = row[L.E_NEXT_FINISH] = L.FOREVER
-        cells = row.view(np.int32)
-        for head in (L.E32_QUEUE, L.E32_CHUNKS, L.E32_RELEASE, L.E32_HOLD):
-            cells[head] = cells[head + 1] = -1
+        for head in (L.E_QUEUE, L.E_CHUNKS, L.E_RELEASE, L.E_HOLD):
+            row[head] = row[head + 1] = -1
     return block
 
 
@@ -252,5 +251,5 @@ def _check_open(block: Words, pool: str, index: int, count: int, first: int) -> 
     if not 0 <= index < count:
         raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
     row = block[int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS :][: L.ENGINE_WORDS]
-    if row.view(np.int16)[L.E16_STATE] != L.STATE_UP:
+    if row[L.E_STATE] != L.STATE_UP:
         raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")

@@ -18,7 +18,7 @@ from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import clear_bytes, ld, ld8, ld16, ld32, ldc, ldcf, ldf, st, st8, stf
+from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
 from .slots import engine_at, router_of, slot_at
 
 _count = itertools.count
@@ -303,7 +303,7 @@ def observe(S: int, hall: int, i: int) -> None:
     first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)
     for p in range(prefills):
         F.write_prefill(S, router, s, p, first + p * PREFILL_BYTES, profiles)
-        st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld16(engine_at(S, p), L.E16_STATE) == L.STATE_UP))
+        st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
     clear_bytes(first + prefills * PREFILL_BYTES, (rows - prefills) * PREFILL_BYTES)
     first, rows, size = decode_rows(hall, i), ldc(hall, T_DECODE_ROWS), ldc(hall, T_DECODE_BYTES)
     for d in range(decodes):
@@ -311,7 +311,7 @@ def observe(S: int, hall: int, i: int) -> None:
             F.write_mixed(S, router, s, d, first + d * size, profiles)
         else:
             F.write_decode(S, router, s, d, first + d * size, profiles)
-        st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld16(engine_at(S, prefills + d), L.E16_STATE) == L.STATE_UP))
+        st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
     clear_bytes(first + decodes * size, (rows - decodes) * size)
 
 

@@ -11,7 +11,7 @@ from . import ledger
 from .arithmetic import rarely
 from .compile import inline, rare
 from .learner import learn
-from .memory import copy_words, ld, ld16, ld32, ldc, st, st16, st32
+from .memory import copy_words, ld, ld32, ldc, st, st16, st32
 from .polls import before_change
 from .slots import (
     blocks_of,
@@ -38,10 +38,10 @@ def reserve(S: int, d: int, e: int, k: int, t: int) -> None:
     end = served + ldc(ldc(S, L.H_T_LATENCY), p * ldc(S, L.H_DECODES) + d)
     st(source, L.E_EGRESS, served)
     st(s, L.SW_TRANSFER, end)
-    push_back(S, e, L.E32_HOLD, k)
+    push_back(S, e, L.E_HOLD, k)
     st(e, L.E_HOLD_TIME, min(ld(e, L.E_HOLD_TIME), end))
     schedule_release(S, source, k, end)
-    if ld16(source, L.E16_BUSY) == 0 and ld32(source, L.E32_QUEUED) > 0:
+    if ld(source, L.E_BUSY) == 0 and ld(source, L.E_QUEUED) > 0:
         set_wake(S, p, min(wake_of(S, p), end))
     row = record_at(S, s)
     st(row, L.R_RESERVE, t)
@@ -52,14 +52,14 @@ def reserve(S: int, d: int, e: int, k: int, t: int) -> None:
 @inline
 def schedule_release(S: int, source: int, k: int, end: int) -> None:
     """Puts slot k into the release list of prefill row `source`, after those that end no later."""
-    tail = ld32(source, L.E32_RELEASE_TAIL)
+    tail = ld(source, L.E_RELEASE_TAIL)
     if tail < 0:
-        st32(source, L.E32_RELEASE, k)
-        st32(source, L.E32_RELEASE_TAIL, k)
+        st(source, L.E_RELEASE, k)
+        st(source, L.E_RELEASE_TAIL, k)
         st32(slot_at(S, k), L.S_RELEASE, -1)
     elif ld(slot_at(S, tail), L.SW_TRANSFER) <= end:
         st32(slot_at(S, tail), L.S_RELEASE, k)
-        st32(source, L.E32_RELEASE_TAIL, k)
+        st(source, L.E_RELEASE_TAIL, k)
         st32(slot_at(S, k), L.S_RELEASE, -1)
     else:
         insert_release(S, source, k, end)
@@ -68,12 +68,12 @@ def schedule_release(S: int, source: int, k: int, end: int) -> None:
 @rare
 def insert_release(S: int, source: int, k: int, end: int) -> None:
     """`schedule_release` for a transfer that ends before one that started earlier."""
-    before, here = -1, ld32(source, L.E32_RELEASE)
+    before, here = -1, ld(source, L.E_RELEASE)
     while ld(slot_at(S, here), L.SW_TRANSFER) <= end:
         before, here = here, ld32(slot_at(S, here), L.S_RELEASE)
     st32(slot_at(S, k), L.S_RELEASE, here)
     if before < 0:
-        st32(source, L.E32_RELEASE, k)
+        st(source, L.E_RELEASE, k)
     else:
         st32(slot_at(S, before), L.S_RELEASE, k)
 
@@ -81,7 +81,7 @@ def insert_release(S: int, source: int, k: int, end: int) -> None:
 @inline
 def release(S: int, p: int, source: int, t: int) -> None:
     """Frees the blocks of prefill instance p whose transfers have ended by t."""
-    k = ld32(source, L.E32_RELEASE)
+    k = ld(source, L.E_RELEASE)
     if k >= 0 and ld(slot_at(S, k), L.SW_TRANSFER) <= t:
         before_change(S, p, source, t)
         free = ld(source, L.E_FREE)
@@ -95,9 +95,9 @@ def release(S: int, p: int, source: int, t: int) -> None:
                 recycle(S, k)
             k = after
         st(source, L.E_FREE, free)
-        st32(source, L.E32_RELEASE, k)
+        st(source, L.E_RELEASE, k)
         if k < 0:
-            st32(source, L.E32_RELEASE_TAIL, -1)
+            st(source, L.E_RELEASE_TAIL, -1)
 
 
 @inline

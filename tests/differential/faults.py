@@ -46,17 +46,17 @@ class Fault:
 
 
 _BY_TRANSFER_END = """\
-before, here = -1, ld32(e, L.E32_HOLD)
+before, here = -1, ld(e, L.E_HOLD)
     while here >= 0 and ld(slot_at(S, here), L.SW_TRANSFER) <= end:
         before, here = here, ld32(slot_at(S, here), L.S_NEXT)
     st32(s, L.S_NEXT, here)
     if before < 0:
-        st32(e, L.E32_HOLD, k)
+        st(e, L.E_HOLD, k)
     else:
         st32(slot_at(S, before), L.S_NEXT, k)
     if here < 0:
-        st32(e, L.E32_HOLD_TAIL, k)
-    st32(e, L.E32_HELD, ld32(e, L.E32_HELD) + 1)
+        st(e, L.E_HOLD_TAIL, k)
+    st(e, L.E_HELD, ld(e, L.E_HELD) + 1)
 """
 
 TRAPS = (
@@ -77,7 +77,7 @@ TRAPS = (
         "no re-plan on an earlier transfer",
         "transfer.py",
         "st(e, L.E_HOLD_TIME, min(ld(e, L.E_HOLD_TIME), end))",
-        "st(e, L.E_HOLD_TIME, end if ld32(e, L.E32_HELD) == 1 else ld(e, L.E_HOLD_TIME))",
+        "st(e, L.E_HOLD_TIME, end if ld(e, L.E_HELD) == 1 else ld(e, L.E_HOLD_TIME))",
     ),
     Fault(
         "leap runs over a transfer end",
@@ -126,33 +126,33 @@ TRAPS = (
         "transfer that ends at a pass waits",
         "decode.py",
         "if end <= t and room > 0:",
-        "if (end < t or (end == t and ld32(e, L.E32_BATCH) == 0)) and room > 0:",
+        "if (end < t or (end == t and ld(e, L.E_BATCH) == 0)) and room > 0:",
     ),
     Fault(
         "the empty pass not repeated",
         "decode.py",
-        "if not (preempted and batch + ld32(e, L.E32_CHUNKED) > 0):",
+        "if not (preempted and batch + ld(e, L.E_CHUNKED) > 0):",
         "if not preempted:",
     ),
     Fault(
         "reservation beyond the running limit",
         "decode.py",
-        "while budget > 0 and ld32(e, L.E32_QUEUED) > 0 and ld32(e, L.E32_BATCH) + ld32(e, L.E32_CHUNKED) < limit:",
-        "while budget > 0 and ld32(e, L.E32_QUEUED) > 0 and ("
-        "ld32(e, L.E32_BATCH) + ld32(e, L.E32_CHUNKED) < limit"
-        " or ld32(slot_at(S, ld32(e, L.E32_QUEUE)), L.S_PLACE) & L.LOCAL == 0):",
+        "while budget > 0 and ld(e, L.E_QUEUED) > 0 and ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED) < limit:",
+        "while budget > 0 and ld(e, L.E_QUEUED) > 0 and ("
+        "ld(e, L.E_BATCH) + ld(e, L.E_CHUNKED) < limit"
+        " or ld32(slot_at(S, ld(e, L.E_QUEUE)), L.S_PLACE) & L.LOCAL == 0):",
     ),
     Fault(
         "arrived requests ordered by completion",
         "transfer.py",
-        "push_back(S, e, L.E32_HOLD, k)\n",
+        "push_back(S, e, L.E_HOLD, k)\n",
         _BY_TRANSFER_END,
     ),
     Fault(
         "in-transit requests missing from the observed queue",
         "polls.py",
-        "ld32(e, L.E32_QUEUED) + ld32(e, L.E32_HELD)",
-        "ld32(e, L.E32_QUEUED)",
+        "ld(e, L.E_QUEUED) + ld(e, L.E_HELD)",
+        "ld(e, L.E_QUEUED)",
     ),
 )
 """The traps of the design."""
@@ -173,8 +173,8 @@ FIRST_LEG = (
     Fault(
         "running limit ignored by prefill",
         "prefill.py",
-        "and ld32(e, L.E32_CHUNKED) < limit:",
-        "and ld32(e, L.E32_CHUNKED) < limit + 1:",
+        "and ld(e, L.E_CHUNKED) < limit:",
+        "and ld(e, L.E_CHUNKED) < limit + 1:",
     ),
     Fault(
         "prompt admitted when its first chunk fits",
@@ -231,8 +231,8 @@ SECOND_LEG = (
     Fault(
         "pass that preempted admits",
         "decode.py",
-        "if not (preempted and batch + ld32(e, L.E32_CHUNKED) > 0):",
-        "if not (preempted and batch + ld32(e, L.E32_CHUNKED) > L.KEY_MASK):",
+        "if not (preempted and batch + ld(e, L.E_CHUNKED) > 0):",
+        "if not (preempted and batch + ld(e, L.E_CHUNKED) > L.KEY_MASK):",
     ),
     Fault(
         "oldest preempted",
@@ -243,8 +243,8 @@ SECOND_LEG = (
     Fault(
         "preempted at the tail of the queue",
         "decode.py",
-        "push_front(S, e, L.E32_QUEUE, k)",
-        "push_back(S, e, L.E32_QUEUE, k)",
+        "push_front(S, e, L.E_QUEUE, k)",
+        "push_back(S, e, L.E_QUEUE, k)",
     ),
     Fault(
         "decodes take no budget",
@@ -261,7 +261,7 @@ SECOND_LEG = (
     Fault(
         "first step of a leap stalls those who joined",
         "batch.py",
-        "pick(made == 1, ld32(e, L.E32_OLD), batch), batch)",
+        "pick(made == 1, ld(e, L.E_OLD), batch), batch)",
         "batch, batch)",
     ),
     Fault(
@@ -360,9 +360,9 @@ VIEWS = (
     ),
     Fault(
         "routers are dealt requests in turn, not as drawn",
-        "state.py",
-        'rows["who"] = routers |',
-        'rows["who"] = np.arange(len(trace)) % int(block[L.H_ROUTERS]) |',
+        "simulator.py",
+        "deal(self.cluster, len(trace), seed) if",
+        "np.arange(len(trace)) % self.cluster.routers if",
     ),
     Fault(
         "learned mean cut off",
