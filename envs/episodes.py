@@ -112,8 +112,8 @@ class Episodes:
         """The same as Python integers."""
         self._no_misses: Objects = np.empty(count, np.object_)
         self._no_misses.fill(())
-        self._misses: Ints = np.zeros((2, 4 * count), np.int64)
-        """Misses of the last step: of which environments, and which requests."""
+        self._misses: Ints = np.zeros((3, 4 * count), np.int64)
+        """Misses of the last step: in which environments, where the ids of each end, and the ids of the requests."""
         self._allocate = Arena().words if count > 1 else aligned_words
         self._room = round(2 * (self.setting.scenario.rate or 0) * self.setting.window.end / PS_PER_S)
         """Requests for which memory is set aside at once: twice as many as are expected, since bursts vary."""
@@ -324,15 +324,15 @@ class Episodes:
     def all_missed_ids(self) -> Objects:
         """(count,) `missed_ids` of every episode."""
         found, words = self._no_misses.copy(), self._hall_words
-        first, count = words[W.T_MISSED_FIRST], words[W.T_MISSED_COUNT]
+        several, count = words[W.T_MISSED_WHERE], words[W.T_MISSED_COUNT]
         if count > words[W.T_MISSED_ROOM]:  # a step that killed an instance
             for i in self.desks[:, W.W_MISSED].nonzero()[0].tolist():
                 found[i] = self.missed_ids(i, self.desks.item(i, W.W_MISSED))
         elif count:
-            where, requests = self._misses
-            found.put(where[:first], np.fromiter(zip(requests[:first].tolist()), np.object_, first))
-            for at in range(-1, first - count - 1, -1):
-                found[where.item(at)] += (requests.item(at),)
+            where, of_ends, requests = self._misses
+            ids, ends = tuple(requests[:count].tolist()), of_ends[:several].tolist()
+            parts = map(ids.__getitem__, map(slice, [0, *ends[:-1]], ends))
+            found.put(where[:several], np.fromiter(parts, np.object_, several))
         return found
 
     def missed(self, i: int) -> Ints:

@@ -69,10 +69,10 @@ T_DECODE_BYTES = next(_t)  # of a row
 T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
 T_SEND = next(_t)  # 1: whoever has a pending request sends it
 T_TOLD = next(_t)  # address of what is told beside observations (TOLD_…), 0: nothing is
-T_MISSED = next(_t)  # address of the misses of the last step: their environments, and then their requests
-T_MISSED_ROOM = next(_t)  # how many fit there; those beyond are left out
-T_MISSED_COUNT = next(_t)  # how many there are
-T_MISSED_FIRST = next(_t)  # how many environments have one; their first ones lead, the others come last, backwards
+T_MISSED = next(_t)  # address of three rows on the misses of the last step: environments, where their ids end, ids
+T_MISSED_ROOM = next(_t)  # words of a row; what does not fit is left out
+T_MISSED_COUNT = next(_t)  # how many misses there are
+T_MISSED_WHERE = next(_t)  # in how many environments
 T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
 HALL_WORDS = T_WEIGHTS + 3
 
@@ -330,19 +330,22 @@ def decode_rows(hall: int, i: int) -> int:
 @inline
 def gather_missed(hall: int) -> None:
     """Writes the misses of the last step of all environments one after the other."""
-    first, others, room = 0, 0, ldc(hall, T_MISSED_ROOM)
+    found, count, room = 0, 0, ldc(hall, T_MISSED_ROOM)
     where = ldc(hall, T_MISSED)
+    ends, requests = where + room * 8, where + 2 * room * 8
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
-        for at in range(ld(desk, W_MISSED)):
-            place = first if at == 0 else room - 1 - others
-            if first + others < room:
-                st(where, place, i)
-                st(where, room + place, ld(ldc(desk, W_IDS), MISSED_ID - 2 * at))
-            first += int(at == 0)
-            others += int(at != 0)
-    st(hall, T_MISSED_COUNT, first + others)
-    st(hall, T_MISSED_FIRST, first)
+        missed = ld(desk, W_MISSED)
+        if missed > 0:
+            if count + missed <= room:
+                for at in range(missed):
+                    st(requests, count + at, ld(ldc(desk, W_IDS), MISSED_ID - 2 * at))
+                st(where, found, i)
+                st(ends, found, count + missed)
+            found += 1
+            count += missed
+    st(hall, T_MISSED_COUNT, count)
+    st(hall, T_MISSED_WHERE, found)
 
 
 @rare
