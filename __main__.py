@@ -103,6 +103,7 @@ def _mount() -> None:
     from .training import (
         commands,
         compare_commands,
+        explain_commands,
         name_commands,
         return_commands,
         router_commands,
@@ -110,10 +111,13 @@ def _mount() -> None:
         timeline_commands,
         tune_commands,
     )
+    from .training.learning import commands as train_commands
 
     name_commands.register(app)
+    explain_commands.register(app)
     commands.register(app)
     tune_commands.register(app)
+    train_commands.register(app)
     timeline_commands.register(app)
     scenario_commands.register(app)
     router_commands.register(app)

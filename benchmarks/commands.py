@@ -67,6 +67,7 @@ def everything(
     from . import decision as decisions
     from . import environment as environments
     from . import memory as memories
+    from . import policies as deciding
     from . import proxy as proxies
     from . import simulator as simulation
     from . import startup as starting
@@ -77,6 +78,7 @@ def everything(
     for topology in simulation.TOPOLOGIES:
         rate = _rate(topology, None)
         results += simulation.measure(topology, rate, requests=requests, repeats=repeats, say=_say)
+        results += deciding.measure(topology, rate, requests=min(requests, 100_000), repeats=repeats, say=_say)
     results += vectors.measure(repeats=repeats, say=_say)
     results += environments.measure(repeats=repeats, say=_say)
     if (library := trainings.missing()) is None:
@@ -114,11 +116,7 @@ def simulator(
     from ..training.evaluation import check_policies, split_policies
 
     labels = check_policies(split_policies(policies))
-    names = [name.strip().upper() for name in topologies.split(",") if name.strip()]
-    if not names:
-        raise ValueError(f"topologies is {topologies!r}; at least one is needed, such as 2P4D")
-    if rate is not None and len(names) > 1:
-        raise ValueError(f"rate is {rate:g} for {len(names)} topologies; it must be given with one")
+    names = _topologies(topologies, rate)
     baseline = _baseline(compare)
     from . import simulator as simulation
 
@@ -132,6 +130,31 @@ def simulator(
             repeats=repeats,
             seed=seed,
             say=_say,
+        )
+    _show(context, results, as_json, baseline)
+
+
+@app.command()
+def policies(
+    context: typer.Context,
+    topologies: Annotated[str, typer.Option(help="Clusters, separated by commas.")] = "2P4D,16P48D",
+    requests: Requests = 100_000,
+    repeats: Repeats = 5,
+    rate: Rate = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    compare: Compare = None,
+) -> None:
+    """CPU time of a decision of the learned policies: in compiled episodes, and by `route` in Python."""
+    _check_counts(requests=requests, repeats=repeats)
+    names = _topologies(topologies, rate)
+    baseline = _baseline(compare)
+    from . import policies as deciding
+
+    results: list[Result] = []
+    for name in names:
+        results += deciding.measure(
+            name, _rate(name, rate), requests=requests, repeats=repeats, seed=seed, say=_say
         )
     _show(context, results, as_json, baseline)
 
@@ -338,6 +361,16 @@ def _check_counts(cold_repeats: int = 0, **counts: int) -> None:
     for name, value in counts.items():
         at_least(name, value)
     at_least("cold_repeats", cold_repeats, 0)
+
+
+def _topologies(text: str, rate: float | None) -> list[str]:
+    """Names separated by commas; one if a rate is given."""
+    names = [name.strip().upper() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"topologies is {text!r}; at least one is needed, such as 2P4D")
+    if rate is not None and len(names) > 1:
+        raise ValueError(f"rate is {rate:g} for {len(names)} topologies; it must be given with one")
+    return names
 
 
 def _counts(name: str, text: str) -> list[int]:

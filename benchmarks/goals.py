@@ -8,7 +8,7 @@ from .measurement import Result
 
 COMPILED = (
     *("best-fit", "card", "least-loaded", "least-ttft", "length-threshold", "linear", "marginal-cost", "min-tpot"),
-    *("power-of-two", "random", "round-robin", "simulator-naive", "size-interval"),
+    *("network", "power-of-two", "random", "round-robin", "simulator-naive", "size-interval"),
 )
 """Policies that decide in compiled code."""
 
@@ -29,6 +29,11 @@ GOALS = {
     "proxy/whole": Goal(300.0, 140.0),
     "proxy/stream": Goal(500.0, 375.0),
     **{f"proxy/decision/16P48D/{policy}": Goal(50.0) for policy in COMPILED},
+    "policies/linear/2P4D/episode": Goal(1.0, 0.15),
+    "policies/network/2P4D/episode": Goal(2.0, 0.3),
+    "policies/network/16P48D/episode": Goal(10.0, 2.0),
+    "policies/network/2P4D/route": Goal(100.0, 10.0),
+    "policies/network/16P48D/route": Goal(1_000.0, 15.0),
     "clone/300": Goal(5.0, 0.7),
     "startup/import": Goal(0.8, 0.4),
     "startup/import-simulator": Goal(0.8, 0.4),

@@ -38,6 +38,9 @@ ENTRY_POINTS = "disaggroute."
 LONGEST_NAME = 100
 """Characters of a name; it stands in titles and file names."""
 
+_IN_WORDS = {"live": "live cluster"}
+"""What a file of a kind is, where that is not the kind's name without its s."""
+
 _registered: dict[tuple[str, str], Path] = {}
 
 
@@ -139,7 +142,9 @@ def _source(kind: str, name: str) -> Path | Traversable:
         return _registered[kind, name]
     brought, complaints = _brought(kind)
     if name not in brought:
-        sentence = unknown(kind.removesuffix("s"), name, names(kind)) + "; a path ends in .yaml"
+        sentence = unknown(_IN_WORDS.get(kind, kind.removesuffix("s")), name, names(kind)) + "; a path ends in .yaml"
+        if kind == "clusters" and name in names("live"):
+            sentence += "; a live cluster has this name: --backend live"
         raise ValueError("; ".join([sentence, *complaints]))
     if len(brought[name]) > 1:
         places = " and ".join(str(file) for file in brought[name])

@@ -7,7 +7,6 @@ environment hands out is copied from them.
 from __future__ import annotations
 
 import math
-import sys
 from ctypes import addressof, c_char
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from . import features, rewards
 from .actions import complaint
 from .cluster import PS_PER_S
+from .compilation import announce
 from .crew import Crew
 from .environment_config import EnvironmentConfig
 from .feature_arrays import FeatureArrays
@@ -25,7 +25,6 @@ from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
 from .simulator.arena import PAGE_WORDS, Arena, aligned_words
-from .simulator.compile import cache_folder
 from .simulator.deadlines import NOTE_WORDS, STRETCH, STRETCH_WORDS
 from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
@@ -121,7 +120,7 @@ class Episodes:
         self._hall_words = self._hall.data
         self._hall_address = int(self._hall.ctypes.data)
         self.renew()
-        _announce_compilation()
+        announce("the environment's step", W.step_all)
 
     def __getstate__(self) -> tuple[EnvironmentConfig, int, int]:
         """What makes the same episodes again.
@@ -404,10 +403,3 @@ class Episodes:
         if not self.aggregated:
             pools.insert(0, ("prefill", self.actions.item(i, 0), self.prefill_mask[i]))
         return complaint(where, pools) or f"{where}: no request awaits one; call reset() first"
-
-
-def _announce_compilation() -> None:
-    """Says it where the first episode of this version will compile its step."""
-    if not getattr(W.step_all, "signatures", ()) and not any(cache_folder().rglob("stepping.step_all-*.nbi")):
-        text = "disaggroute: compiling the environment's step, once for this version (less than a minute)"
-        print(text, file=sys.stderr, flush=True)

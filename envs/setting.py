@@ -235,7 +235,7 @@ def _is_file(name: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)  # A policy may be trained on many scenarios in turn.
 def _setting(text: str, _: tuple[tuple[int, int], ...]) -> Setting:
     scenario = Scenario.model_validate_json(text)
     predictors.parse(scenario.predictor)  # An unknown name should not wait for the first run.

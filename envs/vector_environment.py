@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +26,10 @@ from .episodes import Episodes, Told
 from .simulator import stepping as W
 from .streams import checked_seed
 
+if TYPE_CHECKING:
+    from .admission import Admission
+
+T = TypeVar("T")
 Bools = npt.NDArray[np.bool_]
 Rewards = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
@@ -233,6 +237,14 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
     def close_extras(self, **_: Any) -> None:
         """Ends the threads; part of `close`."""
         self._episodes.close()
+
+    def at_admission(self, i: int, look: Callable[[Admission], T]) -> T:
+        """Shows the admission that awaits a decision in environment i, as `DisaggRouteEnv.at_admission` does.
+
+        Raises:
+            RuntimeError: no request awaits a decision there.
+        """
+        return look(self._episodes.simulator(i).admission())
 
     def action_masks(self) -> Bools:
         """(num_envs, P + D) or (num_envs, M) which indices of the action's parts are allowed."""

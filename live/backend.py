@@ -142,9 +142,9 @@ class LiveBackend:
         Raises:
             RuntimeError: a gate has failed.
         """
-        from ..envs.simulator.warm import warm_up_router
+        from .compilation import compile_router
 
-        warm_up_router()
+        compile_router()
         if self._gates is not None:
             report = asyncio.run(_checked(self._gates, self.cluster, say))
             if not report.passed:

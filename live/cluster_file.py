@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
@@ -21,6 +22,11 @@ ROLES: tuple[Role, ...] = ("prefill", "decode", "mixed")
 
 LAUNCH = "launch"
 """The section of a file that says how its engines are started (`launch_file.py`)."""
+
+WAYS_TO_COUNT = ("engine", "bytes")
+"""Of `tokenizer`, what is no folder."""
+
+YAML = (".yaml", ".yml")
 
 MAX_S = MAX_TIME_PS / PS_PER_S
 
@@ -198,6 +204,42 @@ class ClusterFields(BaseModel, Generic[Entry]):
         return SloTargets((ttft[0], ttft[1]), (tpot[0], tpot[1]))
 
 
+def read_fields(name_or_path: str | Path | dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """What stands in a file, and what to call it.
+
+    Paths in it, of profiles and of a tokenizer, are absolute then: they lie beside the file, else where the command
+    runs. So a file is read alike from everywhere.
+
+    Args:
+        name_or_path: as for `LiveCluster.load`.
+
+    Raises:
+        ValueError: unknown name, or a bad file.
+    """
+    if isinstance(name_or_path, dict):
+        return name_or_path, "live cluster"
+    label = str(name_or_path)
+    fields = catalog.read("live", name_or_path)
+    if not label.endswith(YAML):
+        return fields, label
+    folder = Path(label).parent
+    entries = [entry for role in ROLES if isinstance(fields.get(role), list) for entry in fields[role]]
+    for each in (fields, fields.get(LAUNCH), *entries):
+        profile = each.get("profile") if isinstance(each, dict) else None
+        if isinstance(profile, str) and profile.endswith(YAML):
+            each["profile"] = _beside(folder, profile)
+    tokenizer = fields.get("tokenizer")
+    if isinstance(tokenizer, str) and tokenizer not in ("", *WAYS_TO_COUNT):
+        fields["tokenizer"] = _beside(folder, tokenizer)
+    return fields, label
+
+
+def _beside(folder: Path, path: str) -> str:
+    """A path in a file of that folder, made absolute; one that leads nowhere stays as it is written."""
+    found = next((each for each in (folder / path, path) if os.path.exists(each)), None)
+    return path if found is None else os.path.abspath(found)
+
+
 class LiveCluster(ClusterFields[EngineEntry]):
     """Engines that serve one model, in a prefill and a decode pool or in one pool of mixed ones, and where they are."""
 
@@ -223,10 +265,7 @@ class LiveCluster(ClusterFields[EngineEntry]):
             ValueError: unknown name, a bad file, a bad field or an unknown profile, or a cluster whose engines are not
                 up (`running.running` knows where those are that `live up` has started); the message names it.
         """
-        if isinstance(name_or_path, dict):
-            fields, label = name_or_path, "live cluster"
-        else:
-            fields, label = catalog.read("live", name_or_path), str(name_or_path)
+        fields, label = read_fields(name_or_path)
         if LAUNCH in fields:
             how = "`disaggroute live up`" if isinstance(name_or_path, dict) else f"`disaggroute live up {label}`"
             raise ValueError(f"{label}: its engines have no addresses before {how}")

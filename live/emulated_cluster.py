@@ -15,8 +15,8 @@ from typing import Any
 
 from ..envs import catalog, profiles
 from ..envs.cluster_config import ClusterConfig, from_topology
-from ..envs.simulator.warm import warm_up_engine
 from .cluster_file import LiveCluster
+from .compilation import compile_engine
 from .emulator.command_line import command_line
 from .emulator.options import EngineOptions
 from .file_name import file_name
@@ -96,7 +96,7 @@ class EmulatedCluster:
         Raises:
             RuntimeError: one died or was not ready in time; says its last words.
         """
-        warm_up_engine()  # Compiled once, and not by every engine.
+        compile_engine()  # Compiled once, and not by every engine.
         try:
             for name in self.config.instance_names():
                 role = name.partition("/")[0]

@@ -14,6 +14,7 @@ from .breaker import Breaker
 from .cluster_file import EngineEntry, LiveCluster, Role
 from .engine_metrics import MissingMetric, Reported, cache_size, reported
 from .http_client import HttpClient, Unreachable
+from .running import with_way_out
 from .two_legs import version_of
 
 Health = Literal["unknown", "up", "ejected"]
@@ -229,7 +230,7 @@ async def meet_every(engines: list[Engine], cluster: LiveCluster, timeout: float
         raise unfit
     away = [f"{engine.name}: {problem}" for engine, problem in zip(engines, problems, strict=True) if problem]
     if away:
-        raise Unreachable(f"{cluster.name} is not up ({'; '.join(away)})")
+        raise Unreachable(with_way_out(f"{cluster.name} is not up ({'; '.join(away)})", cluster))
     check_alike(engines)
 
 

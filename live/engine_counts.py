@@ -10,6 +10,11 @@ PREFILL_TIME = b"vllm:request_prefill_time_seconds"
 """From the first schedule of a request to its first token. For one that pulled its KV vLLM 0.32 counts from its
 machine's start: only those of requests without a second leg mean anything."""
 
+FIRST_TOKENS = b"vllm:time_to_first_token_seconds"
+GAPS = b"vllm:inter_token_latency_seconds"
+"""From token to token of each request, by the clock of the process that computes them: a server that sends them late
+changes nothing."""
+
 TRANSFER_TIME = b"vllm:nixl_xfer_time_seconds"
 BYTES = b"vllm:nixl_bytes_transferred"
 """Of each pull of KV; told with the engine's next answer."""
@@ -25,6 +30,9 @@ class Counted:
         moved_bytes: KV that it has pulled.
         transfers: how often.
         transfer_s: sum of their times, s of the engine.
+        first_tokens: requests that have had their first token.
+        gaps: tokens after the first ones.
+        gap_s: sum of the times from each of a request's tokens to its next one, s of the engine.
     """
 
     requests: float
@@ -32,6 +40,9 @@ class Counted:
     moved_bytes: float
     transfers: float
     transfer_s: float
+    first_tokens: float
+    gaps: float
+    gap_s: float
 
     @staticmethod
     def of(metrics: bytes, time_scale: float) -> Counted:
@@ -41,14 +52,21 @@ class Counted:
             metrics: Prometheus exposition.
             time_scale: wall seconds of a second of the engine.
         """
-        prefill, transfer = _sum(metrics, PREFILL_TIME + b"_sum"), _sum(metrics, TRANSFER_TIME + b"_sum")
         return Counted(
             _sum(metrics, PREFILL_TIME + b"_count"),
-            prefill / time_scale if prefill >= 0 else -1.0,
+            _seconds(metrics, PREFILL_TIME, time_scale),
             _sum(metrics, BYTES + b"_sum"),
             _sum(metrics, BYTES + b"_count"),
-            transfer / time_scale if transfer >= 0 else -1.0,
+            _seconds(metrics, TRANSFER_TIME, time_scale),
+            _sum(metrics, FIRST_TOKENS + b"_count"),
+            _sum(metrics, GAPS + b"_count"),
+            _seconds(metrics, GAPS, time_scale),
         )
+
+
+def _seconds(metrics: bytes, name: bytes, time_scale: float) -> float:
+    found = _sum(metrics, name + b"_sum")
+    return found / time_scale if found >= 0 else -1.0
 
 
 def _sum(metrics: bytes, name: bytes) -> float:

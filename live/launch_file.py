@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from ..envs import catalog
 from ..envs.cluster import MAX_BLOCKS, MAX_SEQS
 from ..envs.cluster_config import STRICT
-from .cluster_file import LAUNCH, ClusterFields, EngineFields, LiveCluster, Role
+from .cluster_file import LAUNCH, ClusterFields, EngineFields, LiveCluster, Role, read_fields
 
 MOST_ENGINES = 1_024
 """Of a pool that is started on one machine."""
@@ -234,10 +234,7 @@ def read(name_or_path: str | Path | dict[str, Any]) -> LiveCluster | LaunchFile:
     Raises:
         ValueError: as for `LiveCluster.load`.
     """
-    if isinstance(name_or_path, dict):
-        fields, label = name_or_path, "live cluster"
-    else:
-        fields, label = catalog.read("live", name_or_path), str(name_or_path)
+    fields, label = read_fields(name_or_path)
     if LAUNCH not in fields:
         return LiveCluster.load(name_or_path)
     file = catalog.validate(LaunchFile, fields, label)

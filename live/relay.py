@@ -108,14 +108,14 @@ class _Stream:
             now, state = self._clock.now(), self._router.state
             if before == 0:
                 story.first_token = now
-                state.first_token(self._handle)
+                state.first_token(self._handle, now)
                 self._leg.well()
                 new -= 1
             elif now - story.last_token > story.max_stall:
                 story.max_stall = now - story.last_token
             story.last_token = now
             if new:
-                state.token(self._handle, new)
+                state.token(self._handle, new, now)
         more = True
         if out or last:
             ends = last and self.whole
@@ -314,7 +314,7 @@ class Relay:
             except TypeError:  # Nested deeper than can be written.
                 raise leg.fault(f"{PARAMETERS} cannot be passed on") from None
             leg.well()
-        self.router.state.prefill_done(decision.handle)
+        self.router.state.prefill_done(decision.handle, self.clock.now())
         return decode_body
 
     async def _decode(

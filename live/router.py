@@ -16,10 +16,10 @@ from ..envs.profiles import SloTargets
 from ..envs.router_constants import RouterConstants
 from ..envs.simulator.choices import checked_choice, reset_policy
 from ..envs.simulator.router_state import NoInstance, RouterState
-from ..envs.simulator.warm import warm_up_router
 from ..envs.trace import LOOSE, MAX_TARGET_PS, TIGHT
 from ..policies import registry
 from ..policies.policy import Policy
+from .compilation import compile_router
 
 __all__ = ["Decision", "LiveRouter", "NoInstance"]
 
@@ -121,7 +121,7 @@ class LiveRouter:
     ) -> None:
         if not budget_s > 0:
             raise ValueError(f"budget_s is {budget_s}; it must be above 0")
-        warm_up_router()
+        compile_router()
         self.state = RouterState(cluster, constants, learns=learns)
         """Ledger, polls and learner; another object after `resize`."""
         self.targets = targets

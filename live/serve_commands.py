@@ -73,7 +73,7 @@ def serve(
         raise ValueError("give a live cluster, or --emulate with a topology such as 2P4D")
     from .emulated_cluster import EmulatedCluster, default_records
     from .emulator.process import die_with_parent
-    from .running import running
+    from .running import running, way_out
     from .server import Doors, new_key, read_keys
 
     if with_parent:
@@ -104,6 +104,8 @@ def serve(
             served = stack.enter_context(engines).cluster()
         else:
             served = running(str(cluster))
+            if away := way_out(served):  # It serves on the others, and waits for these.
+                _say(away)
         file = records or default_records(Path("live-records"), served.name)
         _run(served, settings, doors, file, wait, shown_key)
 

@@ -24,6 +24,7 @@ from .metrics import RouterMetrics
 from .record_log import RecordLog
 from .relay import Relay, RelayLimits
 from .router import LiveRouter
+from .running import with_way_out
 from .story import Story
 from .tokenizer import Tokenizer, make
 from .twin import twin
@@ -194,7 +195,7 @@ class Service:
             pool = [engine for engine in self.engines if engine.role == role]
             if pool and all(engine.health != "up" for engine in pool):
                 reasons = "; ".join(f"{engine.name}: {engine.reason}" for engine in pool)
-                raise Unreachable(f"no {role} engine answers ({reasons})")
+                raise Unreachable(with_way_out(f"no {role} engine answers ({reasons})", self.cluster))
         size = next(engine.block_size for engine in self.engines if engine.block_size)
         for engine in self.engines:  # Those that are away are believed to be alike.
             engine.block_size = engine.block_size or size

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +37,19 @@ class CompiledPolicy(Policy):
 
     def __init__(self, **params: object) -> None:
         super().__init__(**params)
+        self.begin()
+
+    def begin(self) -> None:
+        """Makes what a new object has beside its parameters."""
         self._vectors: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._out = np.zeros(3, np.int64)
         self.reset(0)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """One that remembers the same and goes on by itself; parameters never change, so both have them."""
+        twin = copy(self)
+        twin._state, twin._out = self._state.copy(), self._out.copy()
+        return twin
 
     def vector(self) -> npt.NDArray[np.float64]:
         """The parameters in the order in which the chooser reads them."""
@@ -81,20 +94,34 @@ class CompiledPolicy(Policy):
         Raises:
             ValueError: as `route`.
         """
+        with self.shown(admission):
+            episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
+        return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
+
+    @contextmanager
+    def shown(self, admission: Admission) -> Iterator[None]:
+        """Within it the block behind the admission has this object's parameters and state.
+
+        The chooser finds them through the block.
+
+        Raises:
+            ValueError: as `route`.
+        """
         self._check_constants(admission.constants is not None)
         header = _Header.from_address(admission.address)
         if header[L.H_PENDING] < 0:
             raise ValueError(
                 f"request {admission.index} was sent already; an admission can be routed until then"
             )
-        kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
-        # The chooser finds state and parameters through the block; for one call it is shown this object's.
-        header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
         prefills = 0 if admission.aggregated else len(admission.prefill)
-        header[L.H_PARAMETERS] = self._fitted(prefills, len(admission.decode)).ctypes.data
-        episode.choose_pending(admission.address, self.number, self._out.ctypes.data)
-        header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
-        return Choice(int(self._out[0]), int(self._out[1]), float(self._out[2:].view(np.float64)[0]))
+        parameters = self._fitted(prefills, len(admission.decode)).ctypes.data
+        kept = header[L.H_O_POLICY], header[L.H_PARAMETERS]
+        header[L.H_O_POLICY] = (self._state.ctypes.data - admission.address) // 8
+        header[L.H_PARAMETERS] = parameters
+        try:
+            yield
+        finally:
+            header[L.H_O_POLICY], header[L.H_PARAMETERS] = kept
 
     def prepare(self, simulator: Simulator, seed: int) -> None:
         """Puts parameters and initial state into a simulator, for `episode.run_episode` with `number`.

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Field
 from ..envs import catalog
 from ..envs import features as F
 from .compiled import episode
-from .compiled.linear import STAGES
+from .compiled.weighing import BEHIND, STAGES
 from .compiled_policy import CompiledPolicy
-from .policy import HIGHEST, Parameters
+from .policy import HIGHEST, Costs, Features, Parameters
 from .registry import register
 from .search_space import Dimension
 
@@ -24,6 +24,12 @@ COLUMNS = {"prefill": F.PREFILL, "decode": F.DECODE, "mixed": F.MIXED}
 
 _REQUEST = [feature.name for feature in F.REQUEST]
 _NAMES = {stage: [feature.name for feature in columns] for stage, columns in COLUMNS.items()}
+
+_CONSTANTS = {
+    stage: [names.index(feature.name) for feature in F.PROFILE if feature.name != "index"]
+    for stage, names in _NAMES.items()
+}
+"""Columns of the profile but the index."""
 
 _FACTORS = ("prompt", "predicted", "tight")
 _MULTIPLIED = {
@@ -124,8 +130,52 @@ class Linear(CompiledPolicy):
         )
 
     def vector(self) -> npt.NDArray[np.float64]:
-        """What `compiled.linear.STAGES` describes."""
-        return np.concatenate([_numbers(stage, getattr(self.parameters, stage)) for stage in STAGES])
+        """What `compiled.weighing.STAGES` describes."""
+        return np.concatenate([*(numbers(stage, self.matrix(stage)) for stage in STAGES), np.zeros(BEHIND)])
+
+    def matrix(self, stage: str) -> npt.NDArray[np.float64]:
+        """The weights of a stage's instances, also those that are 0.
+
+        Returns:
+            (1 + request features, columns): first the weights of the columns, then those of their products with each
+            feature of the request.
+        """
+        names = _NAMES[stage]
+        matrix = np.zeros((1 + len(_REQUEST), len(names)))
+        weights: Mapping[str, float] = getattr(self.parameters, stage)
+        for term, weight in weights.items():
+            request, column = _parts(stage, term)
+            matrix[0 if request is None else 1 + _REQUEST.index(request), names.index(column)] = weight
+        return matrix
+
+    def costs(self, features: Mapping[str, Features]) -> dict[str, Costs]:
+        """The weighted sums; see `Policy.costs`."""
+        return {stage: terms.sum(axis=-1) for stage, (_, terms) in self.terms(features).items()}
+
+    def terms(self, features: Mapping[str, Features]) -> dict[str, tuple[tuple[str, ...], Costs]]:
+        """What each term adds to the cost of each instance.
+
+        Args:
+            features: as for `costs`.
+
+        Returns:
+            By pool, the names of the terms, and (…, instances, terms): weight · value.
+        """
+        found = {}
+        for stage in _NAMES:
+            if stage in features:
+                weights = getattr(self.parameters, stage)
+                columns = [_values(stage, term, features) * weight for term, weight in weights.items()]
+                shape = features[stage].shape[:-1]
+                found[stage] = tuple(weights), np.stack(columns, axis=-1) if columns else np.zeros((*shape, 0))
+        return found
+
+
+def _values(stage: str, term: str, features: Mapping[str, Features]) -> Costs:
+    """Value of a term on each instance, (…, instances)."""
+    request, column = _parts(stage, term)
+    values = features[stage][..., _NAMES[stage].index(column)].astype(np.float64)
+    return values if request is None else values * features["request"][..., _REQUEST.index(request), None]
 
 
 def _searched(stage: str) -> list[str]:
@@ -135,12 +185,6 @@ def _searched(stage: str) -> list[str]:
     return columns + [f"{request}*{column}" for request in _FACTORS for column in _MULTIPLIED[stage]]
 
 
-def _numbers(stage: str, weights: Mapping[str, float]) -> npt.NDArray[np.float64]:
-    """The stage's part of the vector: flags, then the dense weights."""
-    names = _NAMES[stage]
-    matrix = np.zeros((1 + len(_REQUEST), len(names)))
-    for term, weight in weights.items():
-        request, column = _parts(stage, term)
-        matrix[0 if request is None else 1 + _REQUEST.index(request), names.index(column)] = weight
-    profile = [names.index(feature.name) for feature in F.PROFILE if feature.name != "index"]
-    return np.concatenate([[matrix[:, profile].any()], matrix[1:].any(axis=1), matrix.ravel()])
+def numbers(stage: str, matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The stage's part of the vector from its weights, as `Linear.matrix` has them: flags, then the weights."""
+    return np.concatenate([[matrix[:, _CONSTANTS[stage]].any()], matrix[1:].any(axis=1), matrix.ravel()])

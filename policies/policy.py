@@ -5,15 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from ..envs import catalog
 from ..envs.admission import Admission
 from .policy_text import PolicyText
 from .search_space import Dimension
+
+Features = npt.NDArray[np.float32]
+Costs = npt.NDArray[np.float64]
 
 HIGHEST = 1e6
 """Upper end of weights, sizes and prices: costs stay finite whatever the load."""
@@ -122,6 +128,21 @@ class Policy(ABC):
     def choose(self, admission: Admission) -> Choice:
         """`route` with the probability of the choice: 1 here, so a policy that draws overrides it."""
         return Choice(*self.route(admission), 1.0)
+
+    def costs(self, features: Mapping[str, Features]) -> dict[str, Costs] | None:
+        """What each instance would cost, where the policy picks the least costs of features; None: it does not.
+
+        For whoever wants to know what a choice depends on, such as `disaggroute explain`; nobody routes by it.
+
+        Args:
+            features: of any number of admissions, as `FeatureArrays` makes them: `request` (…, R) with `prefill`
+                (…, P, F) and `decode` (…, D, F), or with `mixed` (…, M, F).
+
+        Returns:
+            By pool (prefill and decode, or mixed), (…, instances). The policy picks the least one among the instances
+            that may be assigned, the lowest index of several; which may be is not looked at.
+        """
+        return None
 
     def __str__(self) -> str:
         """The text that `registry.parse` turns into this policy: its name, its file, and what is not as there.

@@ -32,6 +32,8 @@ _MODULES = {
     "marginal-cost": "marginal_cost",
     "simulator-naive": "marginal_cost",
     "linear": "linear",
+    "network": "network",
+    "lookahead": "lookahead",
 }
 """Module of each built-in policy; it is imported when the policy is asked for."""
 

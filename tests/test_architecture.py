@@ -56,9 +56,12 @@ def names(files: list[Path]) -> list[str]:
     return [file.relative_to(ROOT).as_posix() for file in files]
 
 
+ABOUT_TORCH = ROOT / "policies" / "network_torch.py"
+"""The one lower module that is made of torch; who wants it imports it where it is used."""
+
 LAYERED = [file for folder in MAY_IMPORT for file in modules(folder)]
 CORE = modules("envs/simulator")
-LOWER = [*modules("envs"), *modules("policies")]
+LOWER = [file for folder in ("envs", "policies") for file in modules(folder) if file != ABOUT_TORCH]
 
 
 @pytest.mark.parametrize("file", LAYERED, ids=names(LAYERED))
@@ -88,6 +91,13 @@ def test_the_simulator_knows_nothing_of_gymnasium(file: Path) -> None:
 def test_a_heavy_library_is_imported_where_it_is_used(file: Path) -> None:
     statements = ast.Module(list(top_level_statements(ast.parse(file.read_text()))), [])
     assert not {name.split(".")[0] for name in imports_of(statements, file)} & HEAVY
+
+
+def test_nothing_that_decides_imports_the_module_that_is_made_of_torch() -> None:
+    name = "disaggroute.policies.network_torch"
+    assert ABOUT_TORCH.is_file()
+    for file in [*LOWER, *modules("live")]:
+        assert name not in imported(file) and not any(each.startswith(f"{name}.") for each in imported(file))
 
 
 def test_the_reference_shares_no_code_with_the_core_that_it_checks() -> None:

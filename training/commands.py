@@ -57,6 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
+    context: typer.Context,
     workload: Workload = "mixed-bursty-a40",
     policies: Annotated[str, typer.Option(help="Policies, separated by commas; parameters in brackets.")] = BASELINES,
     topology: Topology = None,
@@ -101,6 +102,20 @@ def evaluate(
     reset: Reset = None,
     on_engine_loss: OnEngineLoss = None,
     live_options: LiveOptions = None,
+    matrix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Many conditions instead of one: a matrix by name (`generalisation`) or YAML file (docs/matrices.md).",
+        ),
+    ] = None,
+    conditions: Annotated[
+        str | None, typer.Option(help="With --matrix: names of the conditions to run, separated by commas.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="With --matrix: folder of trace files. Default: $DISAGGROUTE_DATA.", show_default=False),
+    ] = None,
 ) -> None:
     """Run policies on the same traces and compare their goodput.
 
@@ -115,6 +130,7 @@ def evaluate(
     disaggroute evaluate chat --topology 1P2D --rate 12
     disaggroute evaluate azure2023_conv.csv.gz --rate 20 --targets relative
     disaggroute evaluate chat --backend live --cluster my-cluster.yaml --rate 12
+    disaggroute evaluate --matrix generalisation --data traces
     """  # noqa: D301
     from .evaluation import check_evaluation, simulator, split_policies
     from .evaluation import evaluate as run
@@ -125,6 +141,29 @@ def evaluate(
 
     if claim_log is not None and not claim:
         raise ValueError(f"claim_log is {claim_log}, but without --claim nothing is logged; give both or neither")
+    if matrix is not None:
+        from .matrix.command import evaluate_matrix
+
+        given = _given(context)
+        _check_with_matrix(given)
+        evaluate_matrix(
+            matrix,
+            conditions=conditions,
+            policies=policies if "policies" in given else None,
+            seeds=seeds,
+            first_seed=first_seed,
+            duration=duration,
+            data=data,
+            out=out,
+            workers=workers,
+            claim=claim,
+            claim_log=claim_log,
+            figures=figures,
+        )
+        return
+    for name, value in (("conditions", conditions), ("data", data)):
+        if value is not None:
+            raise ValueError(f"{name} is {value}, but it belongs to --matrix; give that too, or leave it out")
     values = {
         "workload": workload,
         "format": trace_format,
@@ -264,6 +303,29 @@ def saturate(
     else:
         found = saturate_aloud(scenario, workers, target=target, policy=policy, seeds=chosen)
     typer.echo(f"{found.rate:g}")
+
+
+WITH_MATRIX = (
+    *("matrix", "conditions", "data", "policies", "seeds", "first_seed", "duration", "out", "workers"),
+    *("claim", "claim_log", "figures"),
+)
+"""Options of `evaluate` that mean something beside a matrix, whose file says the rest."""
+
+
+def _given(context: typer.Context) -> dict[str, object]:
+    """The parameters that stand on the command line."""
+    given = {}
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            given[name] = value
+    return given
+
+
+def _check_with_matrix(given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if name not in WITH_MATRIX:
+            raise ValueError(f"{name} is {value}, but the file of --matrix says what each condition is; leave it out")
 
 
 def _show(results: Results, figures: bool) -> None:

@@ -32,7 +32,10 @@ def compare(
         Path | None,
         typer.Option(help="Results folder of a second evaluation of the same policies and seeds: shows the noise."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables, figures and page. Default: RUN/truth.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables, figures and page. Default: RUN/truth, with a key if options are given."),
+    ] = None,
 ) -> None:
     """Replay a live evaluation in the simulator and show how far the two lie apart.
 
@@ -48,10 +51,11 @@ def compare(
     disaggroute live compare results/study --profile calibrated.yaml --repeat results/study-again
     """  # noqa: D301
     from .truth.truth import compare_with_simulator
-    from .truth.writing import write_truth
+    from .truth.writing import check_folder, folder_of, write_truth
 
     truth = compare_with_simulator(run, profile=profile, repeat=repeat)
-    folder = out if out is not None else run / "truth"
+    folder = out if out is not None else folder_of(truth)
+    check_folder(truth, folder)
     written: list[Path] = []
     try:
         _show(truth)
@@ -100,28 +104,6 @@ FIRST_LEFT_OUT = (
 
 def rich_table(table: Table, width: int) -> RichTable:
     """A table for the terminal, without the columns for which it has no room."""
-    kept = list(range(len(table.columns)))
-    if _width(table, kept) > width:
-        kept = [k for k in kept if any(cells[k] != "–" for _, cells in table.rows)] or kept
-    for name in FIRST_LEFT_OUT:
-        if _width(table, kept) > width:
-            kept = [k for k in kept if table.columns[k] != name]
-    return _made(table, kept)
+    from .report.terminal import rich_table as made
 
-
-def _width(table: Table, kept: list[int]) -> int:
-    first = max((len(label) for label, _ in table.rows), default=0)
-    return first + sum(2 + max(len(table.columns[k]), *(len(cells[k]) for _, cells in table.rows)) for k in kept)
-
-
-def _made(table: Table, kept: list[int]) -> RichTable:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-
-    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    shown.add_column("policy", overflow="fold")
-    for k in kept:
-        shown.add_column(table.columns[k], justify="right", no_wrap=True)
-    for label, cells in table.rows:
-        shown.add_row(label, *(cells[k] for k in kept))
-    return shown
+    return made(table, width, FIRST_LEFT_OUT)

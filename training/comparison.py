@@ -110,7 +110,7 @@ def compare(evaluation: Compared, baseline: str | None = None) -> Comparison:
         baseline=baseline,
         ceiling=mean_over_runs(summaries, lambda s: s.ceiling),
         requests=sum(s.requests for s in summaries),
-        interval=_interval(lines[0].goodput, len(summaries), single),
+        interval=interval_in_words(lines[0].goodput, len(summaries), single),
     )
 
 
@@ -150,7 +150,8 @@ def _in_blocks(summary: Summary, other: Summary | None) -> Estimate:
     )
 
 
-def _interval(goodput: Estimate, seeds: int, single: bool) -> str:
+def interval_in_words(goodput: Estimate, seeds: int, single: bool) -> str:
+    """How the intervals of an evaluation were made, such as that of a policy's goodput."""
     if single:
         if goodput.has_interval:
             return f"95 % by bootstrap over blocks of {BLOCK_S:g} s of one trace"

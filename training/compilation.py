@@ -9,19 +9,21 @@ MARKER = "evaluation-compiled"
 """File in the cache folder of this code that says that all is compiled."""
 
 
-def compile_all(say: Callable[[str], None], *, interactive: bool = False) -> None:
+def compile_all(say: Callable[[str], None], *, interactive: bool = False, lookahead: bool = False) -> None:
     """Compiles the episode loop with the policies in it, or loads it from the cache.
 
     Args:
         say: told once, and only when compiling will take its time.
         interactive: also compile what goes from decision to decision, for policies in Python and for live routers.
+        lookahead: also compile what that policy alone needs.
     """
+    from ..envs.router_constants import from_cluster
     from ..envs.simulator import Simulator, simulate, warm_up
     from ..envs.simulator.compile import cache_folder
     from ..envs.simulator.warm import tiny_cluster, tiny_trace
     from ..policies import registry
 
-    marker = cache_folder() / (MARKER + "-interactive" * interactive)
+    marker = cache_folder() / (MARKER + "-interactive" * interactive + "-lookahead" * lookahead)
     if marker.exists():
         return
     say("compiling the simulator, once for this version (less than a minute)")
@@ -32,5 +34,7 @@ def compile_all(say: Callable[[str], None], *, interactive: bool = False) -> Non
         simulator.run()
         policy.route(simulator.admission())
     simulate(trace, cluster, policy=policy)
+    if lookahead:
+        simulate(trace, cluster, policy=registry.make("lookahead"), constants=from_cluster(cluster))
     with suppress(OSError):  # Without it the next evaluation says so again, and loads what is there.
         marker.touch()

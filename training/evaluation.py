@@ -129,49 +129,51 @@ def evaluate(
     _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     described = describe(setting, backend.name).model_dump(mode="json", exclude_defaults=True)
-    folder = ResultsFolder.open(out or default_folder(setting, backend), configuration(setting, backend), described)
-    folder.runs()  # One that is unreadable should not be found when all else is done.
-    again = command(scenario, labels, seeds, records=records, claim=claim, backend=backend)
-    cards = {label: policy_card(label) for label in labels}
-    if backend.serial:
-        check_same_policies(folder, cards)
-    asked = Asked(command=again, policies=cards, seeds=tuple(seeds))
-    write_asked(folder, asked)
-    done: dict[tuple[str, int], Run] = {}
-    tasks = []
-    for turn, seed in enumerate(seeds):
-        for label in labels if not backend.serial else rotated(labels, turn):
-            keep = records == "all" or (records == "first" and seed == seeds[0])
-            card = cards[label]
-            run = folder.read(card, seed, records=keep)
-            if run is None:
-                tasks.append(Task(scenario, label, card["hash"], seed, folder, keep))
-            else:
-                done[label, seed] = run
-    total = len(seeds) * len(labels)
-    if tasks and isinstance(backend, SimulatorBackend):
-        in_python = any(not hasattr(registry.parse(label), "run_compiled") for label in labels)
-        compile_all(tell, interactive=in_python)
-    elif tasks:
-        tell(f"order: {', '.join(f'{task.label} on {task.seed}' for task in tasks)}")
-        backend.begin(tell)
-    if claim and tasks:
-        log_claim(log, folder.key, labels, seeds, setting)
-        tell(f"noted in {log}, which belongs into the repository")
-    if on_run:
-        on_run(len(done), total)
-    told = lambda: on_run(len(done), total) if on_run else None  # noqa: E731
-    if backend.serial:
-        _run(map(partial(run_on, backend, say=tell), tasks), done, folder, told)
-    else:
-        with Workers.of(workers) as pool:
-            _run(pool.run(run_task, tasks), done, folder, told)
-    folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
-    runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
-    folder.write_summary(folder.runs())
-    folder.write_records([runs[label][0] for label in labels])
-    write_asked(folder, asked)  # Again: another process may have asked for other runs since.
-    return Evaluation(setting, folder, labels, seeds, runs, asked, backend.name)
+    place = out or default_folder(setting, backend)
+    with ResultsFolder.opened(place, configuration(setting, backend), described) as folder:
+        folder.runs()  # One that is unreadable should not be found when all else is done.
+        again = command(scenario, labels, seeds, records=records, claim=claim, backend=backend)
+        cards = {label: policy_card(label) for label in labels}
+        if backend.serial:
+            check_same_policies(folder, cards)
+        asked = Asked(command=again, policies=cards, seeds=tuple(seeds))
+        write_asked(folder, asked)
+        done: dict[tuple[str, int], Run] = {}
+        tasks = []
+        for turn, seed in enumerate(seeds):
+            for label in labels if not backend.serial else rotated(labels, turn):
+                keep = records == "all" or (records == "first" and seed == seeds[0])
+                card = cards[label]
+                run = folder.read(card, seed, records=keep)
+                if run is None:
+                    tasks.append(Task(scenario, label, card["hash"], seed, folder, keep))
+                else:
+                    done[label, seed] = run
+        total = len(seeds) * len(labels)
+        if tasks and isinstance(backend, SimulatorBackend):
+            parsed = [registry.parse(label) for label in labels]
+            in_python = any(not hasattr(policy, "run_compiled") for policy in parsed)
+            compile_all(tell, interactive=in_python, lookahead=any(policy.name == "lookahead" for policy in parsed))
+        elif tasks:
+            tell(f"order: {', '.join(f'{task.label} on {task.seed}' for task in tasks)}")
+            backend.begin(tell)
+        if claim and tasks:
+            log_claim(log, folder.key, labels, seeds, setting)
+            tell(f"noted in {log}, which belongs into the repository")
+        if on_run:
+            on_run(len(done), total)
+        told = lambda: on_run(len(done), total) if on_run else None  # noqa: E731
+        if backend.serial:
+            _run(map(partial(run_on, backend, say=tell), tasks), done, folder, told)
+        else:
+            with Workers.of(workers) as pool:
+                _run(pool.run(run_task, tasks), done, folder, told)
+        folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
+        runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
+        folder.write_summary(folder.runs())
+        folder.write_records([runs[label][0] for label in labels])
+        write_asked(folder, asked)  # Again: another process may have asked for other runs since.
+        return Evaluation(setting, folder, labels, seeds, runs, asked, backend.name)
 
 
 def _check_window(setting: Setting) -> None:

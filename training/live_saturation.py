@@ -70,17 +70,17 @@ def saturate_live(
         nonlocal begun
         at, card = backend.at_rate(rate), policy_card(policy)
         keys = configuration(at.setting, at), describe(at.setting, at.name).model_dump(mode="json")
-        results = ResultsFolder.open(folder / f"rate-{rate:g}", *keys)
         runs = []
-        for seed in seeds:
-            run = results.read(card, seed, records=True)
-            if run is None:
-                if not begun:
-                    at.begin(tell)
-                    begun = True
-                run = run_on(at, Task(at.setting.scenario, policy, card["hash"], seed, results, True), tell)
-            runs.append(run)
-        results.write_summary(results.runs())
+        with ResultsFolder.opened(folder / f"rate-{rate:g}", *keys) as results:
+            for seed in seeds:
+                run = results.read(card, seed, records=True)
+                if run is None:
+                    if not begun:
+                        at.begin(tell)
+                        begun = True
+                    run = run_on(at, Task(at.setting.scenario, policy, card["hash"], seed, results, True), tell)
+                runs.append(run)
+            results.write_summary(results.runs())
         goodput = math.fsum(run.summary.goodput for run in runs) / len(runs)
         found = Probe(rate, goodput, math.fsum(run.summary.ceiling for run in runs) / len(runs))
         tried.append(found)

@@ -1,4 +1,4 @@
-"""`disaggroute list` and `disaggroute explain`: what the other commands can be told."""
+"""`disaggroute list`: what the other commands can be told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ LISTS = ("policies", "environments", "rewards", "workloads", "profiles", "config
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module to an app."""
     app.command("list")(list_names)
-    app.command()(explain)
 
 
 def list_names(
@@ -45,25 +44,6 @@ def list_names(
     for name in names:
         table.add_row(name, Text(_told(what, name)))
     Console(markup=False, emoji=False).print(table)
-
-
-def explain(
-    policy: Annotated[str, typer.Argument(help="Policy, with parameters in brackets where wanted.")],
-) -> None:
-    """Print how a policy decides and what its parameters are."""
-    from ..policies import registry
-
-    chosen = registry.parse(policy)
-    typer.echo(registry.describe(chosen.name))
-    # Which parameters there are may depend on the pools; their names do not.
-    tunable = dict.fromkeys(dimension.name for dimension in chosen.search_space(2, 4))
-    if tunable:
-        typer.echo(f"\n`disaggroute tune` chooses {', '.join(tunable)}.")
-    if chosen.origin is not None:
-        typer.echo(f"\nParameters of {chosen}:")
-        for key, value in chosen.params.items():
-            typer.echo(f"  {key} = {'none' if value is None else value}")
-    typer.echo(f"\n{chosen} has the hash {chosen.hash}.")
 
 
 def _told(what: str, name: str) -> str:

@@ -68,26 +68,43 @@ class Optimiser:
         return [*self._ended, self._mean()]
 
     def _begin(self, start: Floats) -> Any:
-        cma = library()
-        options: dict[str, Any] = {
-            "bounds": [0, 1],
-            "popsize": self.population,
-            # Values of other traces are other values: that they are alike or no better says nothing.
-            **{"tolfun": 0, "tolfunhist": 0, "tolstagnation": np.inf, "tolflatfitness": np.inf, "maxiter": np.inf},
-            # NaN: the library leaves NumPy's global generator alone.
-            "seed": np.nan,
-            "randn": lambda *shape: self._rng.standard_normal(shape),
-            "verbose": -9,
-            "verb_log": 0,
-            "signals_filename": None,
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return cma.CMAEvolutionStrategy(start, FIRST_STEP, options)
+        return begin_strategy(start, FIRST_STEP, self.population, self._rng, bounds=[0, 1])
 
     def _mean(self) -> Floats:
         mean: Floats = np.array(self._strategy.result.xfavorite)[: self._n]
         return mean
+
+
+def begin_strategy(
+    start: Floats, step: float, population: int, rng: np.random.Generator, **options: Any
+) -> Any:
+    """A strategy of the library, for values that are comparable within a generation alone.
+
+    Args:
+        start: (n,) mean of the first distribution, n ≥ 2.
+        step: its standard deviation.
+        population: candidates in a generation.
+        rng: makes all draws.
+        **options: others of the library.
+
+    Raises:
+        ValueError: the library is missing; the message says how to install it.
+    """
+    cma = library()
+    settings: dict[str, Any] = {
+        "popsize": population,
+        # Values of other traces are other values: that they are alike or no better says nothing.
+        **{"tolfun": 0, "tolfunhist": 0, "tolstagnation": np.inf, "tolflatfitness": np.inf, "maxiter": np.inf},
+        # NaN: the library leaves NumPy's global generator alone.
+        "seed": np.nan,
+        "randn": lambda *shape: rng.standard_normal(shape),
+        "verbose": -9,
+        "verb_log": 0,
+        "signals_filename": None,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cma.CMAEvolutionStrategy(start, step, settings | options)
 
 
 def usual_population(n: int) -> int:

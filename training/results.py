@@ -11,10 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from .description import Description
-from .runs import RESULTS_SCHEMA, ResultsFolder, Run, write_atomically
-
-ASKED = "evaluation.json"
-"""File that says which policies and seeds the last evaluation of a folder asked for."""
+from .runs import ASKED, NOTE, RESULTS_SCHEMA, ResultsFolder, Run, write_atomically
 
 
 class Asked(BaseModel):
@@ -109,7 +106,7 @@ def read_note(path: Path) -> dict[str, Any]:
         ValueError: no results folder, one of another schema, or an unreadable file.
         OSError: it cannot be read.
     """
-    note = _json(path, "experiment.json")
+    note = _json(path, NOTE)
     version = note.get("schema_version")
     if version != RESULTS_SCHEMA:
         raise ValueError(f"{path} has results schema {version}; this version reads {RESULTS_SCHEMA}: evaluate again")

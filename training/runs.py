@@ -16,13 +16,14 @@ ends in the same bytes as one that was left alone.
 from __future__ import annotations
 
 import csv
+import fcntl
 import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,15 @@ from .summary import Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+NOTE = "experiment.json"
+"""File that says what all runs of a folder have in common."""
+
+ASKED = "evaluation.json"
+"""File that says which policies and seeds the last evaluation of a folder asked for."""
+
+LOCK = ".lock"
+"""Empty file in the folder of a run that one process drives at a time."""
 
 RESULTS_SCHEMA = 2
 """Version of the layout and the columns of a results folder; stored in every file."""
@@ -98,7 +108,7 @@ class ResultsFolder:
             OSError: it cannot be read or written.
         """
         folder = cls(path, fingerprint(configuration))
-        note = path / "experiment.json"
+        note = path / NOTE
         try:
             strangers = path.exists() and any(not p.name.startswith(".") for p in path.iterdir())
             # After the look at the others: they may be of a process that has just begun the same.
@@ -116,12 +126,56 @@ class ResultsFolder:
         folder.sweep()
         return folder
 
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, configuration: Json, description: Json | None = None) -> Iterator[ResultsFolder]:
+        """Opens a folder as `open`; if what is done in it fails before it has left anything, the folder goes too.
+
+        Only a folder that this call has made goes, and only while no other process has it open this way.
+        """
+        missing = [each for each in (path, *path.parents) if not os.path.exists(each)]
+        fresh = not os.path.exists(path / NOTE)
+        folder = cls.open(path, configuration, description)
+        lock = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # Not every file system has locks.
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            yield folder
+        except Exception:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if fresh and folder._holds_nothing():
+                    folder._remove(missing)
+            raise
+        finally:
+            os.close(lock)
+
+    def _holds_nothing(self) -> bool:
+        """Whether it says only what was to be run: no file of a run, and none of somebody else's."""
+        files = (each for each in self.path.rglob("*") if not each.is_dir())
+        notes = (self.path / NOTE, self.path / ASKED)
+        return all(each in notes or each.name == LOCK or each.name.endswith(".tmp") for each in files)
+
+    def _remove(self, folders: Iterable[Path]) -> None:
+        """Removes all that is in it, and these folders, if they are empty then.
+
+        Raises:
+            OSError: something cannot be removed.
+        """
+        for each in sorted(self.path.rglob("*"), reverse=True):  # What is inside comes first.
+            if each.is_dir():
+                each.rmdir()
+            else:
+                each.unlink()
+        for each in folders:
+            each.rmdir()
+
     def _check(self, known: bytes, configuration: Json) -> None:
         try:
             content = json.loads(known)
             key, other = content["key"], dict(content["configuration"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ValueError(f"{self.path}/experiment.json is unreadable; name another folder") from None
+            raise ValueError(f"{self.path}/{NOTE} is unreadable; name another folder") from None
         if key != self.key:
             names = sorted(
                 name for name in {*other, *configuration} if other.get(name) != configuration.get(name)

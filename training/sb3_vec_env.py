@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -28,6 +28,11 @@ except ImportError as error:
         "`pip install 'disaggroute[train]'`"
     ) from error
 
+if TYPE_CHECKING:
+    from ..envs.admission import Admission
+
+T = TypeVar("T")
+
 
 class Sb3VecEnv(VecEnv):
     """A native vector environment as a `VecEnv`.
@@ -36,6 +41,10 @@ class Sb3VecEnv(VecEnv):
     return, `l` steps, `t` seconds since this object was made, from which SB3 logs `ep_rew_mean`), `outcome` and
     `trace_seed` (see `DisaggRouteEnv`) and `TimeLimit.truncated`, which is always False. Other infos are empty.
     `env_method("action_masks")` gives each environment's mask, as MaskablePPO asks for it.
+
+    Attributes:
+        told: infos of the native environment after the last reset or step, with `dt`, `request` and `missed` of every
+            episode; at an end `final_info` has those of the episode that ended.
 
     Args:
         envs: with autoreset mode SameStep.
@@ -60,6 +69,7 @@ class Sb3VecEnv(VecEnv):
         self._returns = np.zeros(envs.num_envs)
         self._lengths = np.zeros(envs.num_envs, np.int64)
         self._made = time.perf_counter()
+        self.told: dict[str, Any] = {}
         super().__init__(
             envs.num_envs,
             spaces.flatten_space(space) if flatten else space,
@@ -72,8 +82,19 @@ class Sb3VecEnv(VecEnv):
         Raises:
             ValueError: a trace would be one that is held out for claims.
         """
-        self._seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
-        refuse_held_out([each for each in self._seeds if each is not None], "an agent of Stable-Baselines3")
+        return self.seed_each([None if seed is None else seed + i for i in range(self.num_envs)])
+
+    def seed_each(self, seeds: Sequence[int | None]) -> Sequence[int | None]:
+        """Seeds the next reset, each environment with a trace of its own.
+
+        Args:
+            seeds: (num_envs,); None: one of the tuning seeds, drawn.
+
+        Raises:
+            ValueError: a trace would be one that is held out for claims.
+        """
+        refuse_held_out([each for each in seeds if each is not None], "an agent of Stable-Baselines3")
+        self._seeds = list(seeds)
         return self._seeds
 
     def reset(self) -> VecEnvObs:
@@ -85,6 +106,7 @@ class Sb3VecEnv(VecEnv):
         if any(self._options):
             raise ValueError(f"options is {self._options!r}; reset takes none")
         observations, told = self._envs.reset(seed=self._seeds)
+        self.told = told
         self._reset_seeds()
         self._actions = None
         self._returns[:] = 0.0
@@ -116,6 +138,7 @@ class Sb3VecEnv(VecEnv):
         if self._pairs is not None:
             actions = self._pairs.actions(actions)
         observations, rewards, done, _, told = self._envs.step(actions)
+        self.told = told
         self._returns += rewards
         self._lengths += 1
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -186,6 +209,14 @@ class Sb3VecEnv(VecEnv):
             raise AttributeError(f"method_name is {method_name!r}; allowed is action_masks")
         masks = self._masks()
         return [masks[i] for i in self._get_indices(indices)]
+
+    def at_admission(self, i: int, look: Callable[[Admission], T]) -> T:
+        """Shows the admission that awaits a decision in environment i.
+
+        Raises:
+            RuntimeError: no request awaits a decision there.
+        """
+        return self._envs.at_admission(i, look)
 
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None

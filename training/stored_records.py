@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
+DUE = "due_ps"
+"""Column of a live run alone: when the client was to send a request, beside when it did."""
+
 
 @dataclass(frozen=True, eq=False)
 class StoredRecords:
@@ -27,13 +30,16 @@ class StoredRecords:
     Attributes:
         records: (N,) of dtype RECORD.
         trace: the requests.
+        due: (N,) ps, when each request was to come: in a simulation it comes then, a client of engines may be late.
+            What counts requests by time (windows, segments, bursts) goes by it; delays count from the arrival.
         decided: (N,) ps, the last decision about each request; −1 without one.
         met: (N,) whether both targets were met.
-        measured: (N,) whether the request arrived in the measurement window.
+        measured: (N,) whether the request was due in the measurement window.
     """
 
     records: npt.NDArray[Any]
     trace: Trace
+    due: Ints
     decided: Ints
     met: Bools
     measured: Bools
@@ -52,7 +58,8 @@ def read_records(path: Path) -> StoredRecords:
     others = ("family", "slo", "prompt", "output", "ttft_target_ps", "tpot_target_ps", "decided_ps", "met", "measured")
     try:
         with path.open("rb") as file:  # By itself Arrow opens no path that is not Unicode text.
-            table = pq.read_table(file, columns=[*columns.values(), *others])
+            own = [DUE] if DUE in pq.read_schema(file).names else []  # Of a live run.
+            table = pq.read_table(file, columns=[*columns.values(), *others, *own])
         records = np.zeros(table.num_rows, RECORD)
         for name, column in columns.items():
             records[name] = _places(table, column, STATUS) if name == "status" else _numbers(table, column)
@@ -67,10 +74,11 @@ def read_records(path: Path) -> StoredRecords:
             tpot_target=_numbers(table, "tpot_target_ps"),
             families=families,
         )
+        due = _numbers(table, DUE) if own else records["arrival"].copy()
         flags = [table[name].to_numpy().astype(np.bool_) for name in ("met", "measured")]
     except (pa.ArrowException, OSError, KeyError, ValueError):
         raise ValueError(f"{path} holds no readable records; delete it and start again") from None
-    return StoredRecords(records, trace, _numbers(table, "decided_ps"), *flags)
+    return StoredRecords(records, trace, due, _numbers(table, "decided_ps"), *flags)
 
 
 def _numbers(table: pa.Table, column: str) -> Ints:

@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..envs.scenario import Scenario
 from ..envs.setting import Setting
-from ..policies import registry
 from .compilation import compile_all
 from .evaluation import configuration, policy_card
-from .metrics import goodput
 from .optimiser import Optimiser, library
 from .runs import RESULTS_SCHEMA, ResultsFolder, fingerprint
+from .trials import Job, Named, run_trials
 from .tuning_log import Candidate, Generation, TuningLog, candidates
 from .tuning_plan import Plan
 from .workers import Workers
@@ -32,25 +30,6 @@ OnEvaluations = Callable[[int, int], None]
 """Told after each generation: candidates evaluated, candidates in all."""
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Some candidates on one trace.
-
-    Attributes:
-        scenario: what is run.
-        seed: of the trace.
-        name: of the policy.
-        params: of each candidate.
-        first: place of the first of them in its generation.
-    """
-
-    scenario: Scenario
-    seed: int
-    name: str
-    params: tuple[dict[str, Any], ...]
-    first: int
 
 
 @dataclass(frozen=True)
@@ -165,7 +144,7 @@ def _run(plan: Plan, number: int, asked: Sequence[Floats], key: str, pool: Worke
     """Evaluates a generation of all restarts, and the default with it."""
     seeds = plan.seeds(number)
     params = [plan.default.params, *(plan.params(places) for points in asked for places in points)]
-    values = evaluate_candidates(plan.tuning_scenario, plan.default.name, params, seeds, pool)
+    values = run_trials([Job(plan.tuning_scenario, seeds, Named(plan.default.name, params))], pool)[0][:, :, 0]
     shape = (plan.restarts, plan.candidates, len(seeds))
     return Generation.model_validate(
         {
@@ -178,48 +157,6 @@ def _run(plan: Plan, number: int, asked: Sequence[Floats], key: str, pool: Worke
             "goodput": values[1:].reshape(shape).tolist(),
         }
     )
-
-
-def evaluate_candidates(
-    scenario: Scenario, name: str, params: Sequence[dict[str, Any]], seeds: Sequence[int], pool: Workers
-) -> Floats:
-    """Goodput of a policy with several parameters on the traces of several seeds.
-
-    A task is a trace with as many candidates as leave work for all workers: a trace is made once for all of them.
-
-    Args:
-        scenario: what is run.
-        name: of the policy.
-        params: of each candidate.
-        seeds: of the traces.
-        pool: the workers.
-
-    Returns:
-        (candidates, seeds) goodputs.
-    """
-    pieces = 1 if pool.count == 1 else min(len(params), -(-2 * pool.count // len(seeds)))
-    cuts = [len(params) * k // pieces for k in range(pieces + 1)]
-    trials = [
-        Trial(scenario, seed, name, tuple(params[cuts[k] : cuts[k + 1]]), cuts[k])
-        for seed in seeds
-        for k in range(pieces)
-    ]
-    values = np.full((len(params), len(seeds)), np.nan)
-    column = {seed: k for k, seed in enumerate(seeds)}
-    for seed, first, goodputs in pool.run(run_trial, trials):
-        values[first : first + len(goodputs), column[seed]] = goodputs
-    return values
-
-
-def run_trial(trial: Trial) -> tuple[int, int, list[float]]:
-    """Seed, first candidate, and the goodput of each (in a worker process)."""
-    setting = Setting.of(trial.scenario)
-    prepared = setting.prepare(trial.seed)
-    goodputs = []
-    for params in trial.params:
-        result = setting.simulate(prepared, registry.make(trial.name, **params), trial.seed)
-        goodputs.append(goodput(result.records, prepared))
-    return trial.seed, trial.first, goodputs
 
 
 def _by_dimension(plan: Plan, places: Sequence[float]) -> dict[str, float]:

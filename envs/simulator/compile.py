@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,11 +27,13 @@ _COMPILED_SOURCES = (
     "envs/workloads/sampling.py",
     "envs/workloads/uniform.py",
     "policies/compiled/*.py",
+    "policies/network_shape.py",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_flags: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+_plain: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
+_flags: dict[str, Any] = {**_plain, "nogil": True}
 _inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -97,5 +100,23 @@ def rare(function: F) -> F:
     """Compiles a function that stays a call, for paths that are seldom taken."""
     return numba.njit(**_inner, **_flags)(function)
 
+
+@cache
+def address_of(function: Callable[..., Any], arguments: int) -> int:
+    """Compiles a function of so many int64 that returns an int64, and gives the address of its machine code.
+
+    What is called by its address (`memory.call`) is compiled once, not again within each function that calls it.
+    """
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_folder)
+    try:
+        compiled = numba.cfunc(numba.int64(*[numba.int64] * arguments), cache=True, **_plain)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    _kept.append(compiled)
+    return int(compiled.address)
+
+
+_kept: list[Any] = []
 
 _folder = cache_folder()

@@ -317,6 +317,16 @@ class Engine:
         time = int(core.next_boundary(self._address, 0, self._now))
         return None if time < 0 else time
 
+    def last_token_time(self) -> int:
+        """When the requests that decode now had their last token (ps), at or before `now`, as far as they have one.
+
+        Steps follow one another, so that is the end of the last one.
+        """
+        _, _, start, first, growth, steps = self._look()
+        k = np.arange(steps + 1)
+        times = start + k * first + growth * (k * (k - 1) // 2)  # T(k) of arithmetic.py
+        return int(times[times <= self._now].max(initial=start))
+
     def usage(self, now: int) -> Usage:
         """What the engine reports at `now` (ps): as it is before that instant, or after what was run of it."""
         if now > self._now:

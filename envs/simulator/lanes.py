@@ -1,8 +1,9 @@
 """Vectors of eight 64-bit words, for the few loops that look at every instance or every sequence at once.
 
-LLVM's own vectorisers give up on loops this short. `Ints` and `Floats` are values like any other inside compiled
-code: they add, multiply and compare element by element, with each other or with a scalar. On machines without 512-bit
-registers LLVM splits the operations; the results are the same, element by element IEEE and two's complement.
+Also of sixteen float32, for the units of a network. LLVM's own vectorisers give up on loops this short. `Ints`,
+`Floats` and `Singles` are values like any other inside compiled code: they add, multiply and compare element by
+element, with each other or with a scalar. On machines without 512-bit registers LLVM splits the operations; the
+results are the same, element by element IEEE and two's complement.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from .compile import inline
 WIDTH = 8
 """Elements of a vector."""
 
+SINGLES = 16
+"""Elements of a vector of float32."""
+
 _LARGEST = (1 << 63) - 1
 
-_i64, _f64, _i1 = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
+_i64, _f64, _f32, _i1 = ir.IntType(64), ir.DoubleType(), ir.FloatType(), ir.IntType(1)
 _ints, _floats, _bits = (ir.VectorType(t, WIDTH) for t in (_i64, _f64, _i1))
+_singles = ir.VectorType(_f32, SINGLES)
 
 
 class _Vector(types.Type):
@@ -45,12 +50,15 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 Ints = _Vector("Ints", _ints)
 Floats = _Vector("Floats", _floats)
 Mask = _Vector("Mask", _bits)
+Singles = _Vector("Singles", _singles)
+
+_SCALARS = {Ints: types.int64, Floats: types.float64, Singles: types.float32}
 
 
 def _spread(builder: Any, value: Any, vector: Any) -> Any:
     """A scalar in every element."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), None)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
     return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
 
 
@@ -69,18 +77,18 @@ def _binary(operation: Any, emit: Callable[[Any, Any, Any, Any], Any], kinds: An
 
     signatures = []
     for kind in kinds:
-        scalar = types.int64 if kind is Ints else types.float64
+        scalar = _SCALARS[kind]
         for left, right in ((kind, kind), (kind, scalar), (scalar, kind)):
             signatures.append(signature(result or kind, left, right))
             lower(kind, left, right)
     infer_global(operation)(type("Vector", (ConcreteTemplate,), {"cases": signatures}))
 
 
-_both, _whole = (Ints, Floats), (Ints,)
-_binary(operator.add, lambda b, k, x, y: b.add(x, y) if k is Ints else b.fadd(x, y), _both)
+_all, _both, _whole = (Ints, Floats, Singles), (Ints, Floats), (Ints,)
+_binary(operator.add, lambda b, k, x, y: b.add(x, y) if k is Ints else b.fadd(x, y), _all)
 _binary(operator.sub, lambda b, k, x, y: b.sub(x, y) if k is Ints else b.fsub(x, y), _both)
-_binary(operator.mul, lambda b, k, x, y: b.mul(x, y) if k is Ints else b.fmul(x, y), _both)
-_binary(operator.truediv, lambda b, k, x, y: b.fdiv(x, y), (Floats,))
+_binary(operator.mul, lambda b, k, x, y: b.mul(x, y) if k is Ints else b.fmul(x, y), _all)
+_binary(operator.truediv, lambda b, k, x, y: b.fdiv(x, y), (Floats, Singles))
 _binary(operator.and_, lambda b, k, x, y: b.and_(x, y), _whole)
 _binary(operator.or_, lambda b, k, x, y: b.or_(x, y), _whole)
 _binary(operator.rshift, lambda b, k, x, y: b.ashr(x, y), _whole)
@@ -126,8 +134,8 @@ def _function(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
     return make
 
 
-def _pointer(builder: Any, address: Any, at: Any, vector: Any) -> Any:
-    word = builder.gep(builder.inttoptr(address, _i64.as_pointer()), [at])
+def _pointer(builder: Any, address: Any, at: Any, vector: Any, cell: Any = _i64) -> Any:
+    word = builder.gep(builder.inttoptr(address, cell.as_pointer()), [at])
     return builder.bitcast(word, vector.as_pointer())
 
 
@@ -153,6 +161,56 @@ def store(b: Any, address: Any, at: Any, value: Any) -> Any:
 def store_floats(b: Any, address: Any, at: Any, value: Any) -> Any:
     """Writes eight float64."""
     return b.store(value, _pointer(b, address, at, _floats), align=8)
+
+
+@_function(Singles, types.int64, types.int64)
+def load_singles(b: Any, address: Any, at: Any) -> Any:
+    """The sixteen float32 from cell `at` on."""
+    return b.load(_pointer(b, address, at, _singles, _f32), align=4)
+
+
+@_function(types.void, types.int64, types.int64, Singles)
+def store_singles(b: Any, address: Any, at: Any, value: Any) -> Any:
+    """Writes sixteen float32."""
+    return b.store(value, _pointer(b, address, at, _singles, _f32), align=4)
+
+
+@_function(Singles, types.int64, types.int64)
+def load_spread(b: Any, address: Any, at: Any) -> Any:
+    """The float32 of cell `at` in every element."""
+    return _spread(b, b.load(b.gep(b.inttoptr(address, _f32.as_pointer()), [at])), _singles)
+
+
+@_function(Singles, types.float32)
+def spread_single(b: Any, value: Any) -> Any:
+    """The value in every element."""
+    return _spread(b, value, _singles)
+
+
+@_function(Singles, Singles, Singles)
+def greater(b: Any, x: Any, y: Any) -> Any:
+    """The greater one, element by element; of two equal ones the second."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+@_function(Singles, Singles, Singles)
+def lesser(b: Any, x: Any, y: Any) -> Any:
+    """The lesser one, element by element; of two equal ones the second."""
+    return b.select(b.fcmp_ordered("<", x, y), x, y)
+
+
+@_function(types.float32, Singles)
+def sum_of(b: Any, x: Any) -> Any:
+    """The sum: elements eight apart are added first, then four, two and one apart."""
+    half = SINGLES // 2
+    while half:
+        lower, upper = (
+            ir.Constant(ir.VectorType(ir.IntType(32), half), [start + k for k in range(half)]) for start in (0, half)
+        )
+        nothing = ir.Constant(x.type, ir.Undefined)
+        x = b.fadd(b.shuffle_vector(x, nothing, lower), b.shuffle_vector(x, nothing, upper))
+        half //= 2
+    return b.extract_element(x, ir.Constant(ir.IntType(32), 0))
 
 
 @_function(Ints, types.int64)

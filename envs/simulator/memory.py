@@ -148,6 +148,21 @@ def store_ratios(typingctx: Any, address: Any, values: Any, divisors: Any) -> An
 
 
 @intrinsic
+def store_clipped(typingctx: Any, address: Any, values: Any, divisors: Any, bound: Any) -> Any:
+    """`store_ratios` of what is clipped to ±bound (float32)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        high, low, cells = args[3], builder.fneg(args[3]), []
+        for ratio in _ratios(builder, values, args[1], args[2]):
+            least = builder.select(builder.fcmp_ordered("<", ratio, high), ratio, high)
+            cells.append(builder.select(builder.fcmp_ordered(">", least, low), least, low))
+        _store_each(builder, args[0], ir.FloatType(), "float32", cells)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, values, divisors, types.float32), codegen
+
+
+@intrinsic
 def dot_ratios(typingctx: Any, total: Any, address: Any, values: Any, divisors: Any) -> Any:
     """Adds to a total, one after the other, the float64 from an address on times what `store_ratios` would write."""
 
@@ -191,6 +206,21 @@ def clear_bytes(typingctx: Any, address: Any, count: Any) -> Any:
 
 
 @intrinsic
+def scratch(typingctx: Any, count: Any) -> Any:
+    """Address of `count` int64 words on the stack, at a cache line, with anything in them.
+
+    They last until the function that asks returns, also where it is merged into its caller.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = builder.alloca(ir.IntType(64), size=args[0])
+        words.align = 64
+        return builder.ptrtoint(words, ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Asks for the cache line at an address; the address need not be valid."""
 
@@ -203,3 +233,27 @@ def prefetch(typingctx: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
+
+
+def _caller(arguments: int) -> Any:
+    def call(typingctx: Any, address: Any, *given: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(64)
+            pointer = ir.FunctionType(word, [word] * arguments).as_pointer()
+            return builder.call(builder.inttoptr(args[0], pointer), args[1:])
+
+        return types.int64(*[types.int64] * (1 + arguments)), codegen
+
+    return call
+
+
+@intrinsic
+def call2(typingctx: Any, address: Any, first: Any, second: Any) -> Any:
+    """Calls the function of two int64 at an address (`compile.address_of`)."""
+    return _caller(2)(typingctx, address, first, second)
+
+
+@intrinsic
+def call3(typingctx: Any, address: Any, first: Any, second: Any, third: Any) -> Any:
+    """Calls the function of three int64 at an address (`compile.address_of`)."""
+    return _caller(3)(typingctx, address, first, second, third)

@@ -18,6 +18,12 @@ from .slots import engine_at, recycle, slot_at, take_slot, trace_row
 STAGE, NUMBER = L.S_RELEASE, L.S_JOIN
 """Slot cells that nothing but an engine uses: STAGE_…, and the number in the handle."""
 
+FIRST_AT, PREFILLED_AT = L.SW_FINISH, L.SW_TRANSFER
+"""Slot words likewise: when its first token came, and when its prefill was done, ps."""
+
+FARTHEST = 1 << 61
+"""No time that is noted lies farther back, ps."""
+
 (
     STAGE_FREE,
     STAGE_PENDING,  # awaits its decision
@@ -74,6 +80,7 @@ def ask(
     st32(s, L.S_PLACE, slo * L.LOOSE_FLAG)
     st32(s, STAGE, STAGE_PENDING)
     given = trace_row(S, k)
+    st(given, L.T_ARRIVAL, t)
     st(given, L.T_TTFT, ttft)
     st(given, L.T_TPOT, tpot)
     st(S, L.H_NOW, t)
@@ -121,20 +128,24 @@ def forget(S: int, s: int, k: int) -> None:
 
 
 @inline
-def count_tokens(S: int, s: int, count: int) -> None:
-    """More tokens are out."""
+def count_tokens(S: int, s: int, count: int, t: int) -> None:
+    """More tokens came out at t."""
     before = ld32(s, L.S_GENERATED)
+    if before == 0:
+        st(s, FIRST_AT, t)
+    st(s, L.SW_LAST, t)
     ledger.tokens(S, s, before, count)
     st32(s, L.S_GENERATED, before + count)
 
 
 @inline
-def end_prefill(S: int, s: int) -> None:
-    """Its prefill is done, and gave the first token where the cluster says so."""
+def end_prefill(S: int, s: int, t: int) -> None:
+    """Its prefill was done at t, and gave the first token where the cluster says so."""
     ledger.prefill_done(S, s)
     st32(s, STAGE, STAGE_TRANSFER)
+    st(s, PREFILLED_AT, t)
     if ldc(S, L.H_FIRST_PREFILL) != 0:
-        count_tokens(S, s, 1)
+        count_tokens(S, s, 1, t)
 
 
 @inline
@@ -146,8 +157,8 @@ def leave(S: int, s: int, stage: int) -> None:
 
 
 @entry
-def prefill_done(S: int, handle: int) -> int:
-    """The prefill of a request is done."""
+def prefill_done(S: int, handle: int, t: int) -> int:
+    """The prefill of a request was done at t."""
     s = slot_with(S, handle)
     if s == 0:
         return UNKNOWN
@@ -156,13 +167,13 @@ def prefill_done(S: int, handle: int) -> int:
         return DONE
     if stage != STAGE_PREFILL:
         return OUT_OF_TURN
-    end_prefill(S, s)
+    end_prefill(S, s, t)
     return DONE
 
 
 @entry
-def first_token(S: int, handle: int) -> int:
-    """The first token of a request came from its decode (or mixed) instance."""
+def first_token(S: int, handle: int, t: int) -> int:
+    """The first token of a request came from its decode (or mixed) instance at t."""
     s = slot_with(S, handle)
     if s == 0:
         return UNKNOWN
@@ -170,18 +181,18 @@ def first_token(S: int, handle: int) -> int:
     if stage == STAGE_ADRIFT:
         return DONE
     if stage == STAGE_PREFILL and ldc(S, L.H_MIXED) != 0:
-        end_prefill(S, s)
+        end_prefill(S, s, t)
     elif stage != STAGE_TRANSFER:
         return OUT_OF_TURN
     ledger.first_token(S, s)
-    count_tokens(S, s, 1)
+    count_tokens(S, s, 1, t)
     st32(s, STAGE, STAGE_DECODE)
     return DONE
 
 
 @entry
-def tokens(S: int, handle: int, count: int) -> int:
-    """`count` more tokens of a request came out, after its first."""
+def tokens(S: int, handle: int, count: int, t: int) -> int:
+    """`count` more tokens of a request came out by t, after its first."""
     s = slot_with(S, handle)
     if s == 0:
         return UNKNOWN
@@ -192,7 +203,7 @@ def tokens(S: int, handle: int, count: int) -> int:
         return DONE
     if stage != STAGE_DECODE:
         return OUT_OF_TURN
-    count_tokens(S, s, count)
+    count_tokens(S, s, count, t)
     return DONE
 
 
@@ -227,6 +238,17 @@ def failed(S: int, handle: int) -> int:
         leave(S, s, stage)
     forget(S, s, handle & L.KEY_MASK)
     return DONE
+
+
+@entry
+def put_clock_back(S: int, by: int) -> None:
+    """All that was noted of requests in flight happened that much earlier, `by` ≤ FARTHEST, or at −FARTHEST."""
+    for k in range(ld(S, L.H_HIGH)):
+        s = slot_at(S, k)
+        for word in (FIRST_AT, PREFILLED_AT, L.SW_LAST):
+            st(s, word, max(-FARTHEST, ld(s, word) - by))
+        given = trace_row(S, k)
+        st(given, L.T_ARRIVAL, max(-FARTHEST, ld(given, L.T_ARRIVAL) - by))
 
 
 @entry

@@ -69,6 +69,7 @@ class RouterState:
         self._awaits = False
         self._asked = 0
         self._origin = 0
+        self._rows = np.zeros((0, L.TRACE_WORDS), np.int64)
         self._set_block(new_block(self._own, self._tables, _FIRST_CAPACITY))
         self._believed = believed(constants, int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size)
         self._block[L.H_CONSTANTS], self._block[L.H_ABOUT] = (a.ctypes.data for a in self._believed)
@@ -78,8 +79,10 @@ class RouterState:
     def _set_block(self, block: Words) -> None:
         self._block = block
         self._address = int(block.ctypes.data)
-        # A trace row per slot: of the one that awaits a decision its targets stand there.
-        self._rows = np.zeros((int(block[L.H_CAPACITY]), L.TRACE_WORDS), np.int64)
+        # A trace row per slot: arrival and targets stand there.
+        rows = np.zeros((int(block[L.H_CAPACITY]), L.TRACE_WORDS), np.int64)
+        rows[: len(self._rows)] = self._rows
+        self._rows = rows
         block[L.H_TRACE] = self._rows.ctypes.data
         at = int(block[L.H_O_ENGINES])
         rows = block[at : at + len(self.cluster.instances) * L.ENGINE_WORDS]
@@ -192,11 +195,17 @@ class RouterState:
             time = now - self._origin
         return time
 
+    def _event_time(self, now: int | None) -> int:
+        """The time of an event on the state's own clock, no earlier than the last admission."""
+        last = int(self._block[L.H_NOW])
+        return last if now is None else max(last, self._time(now))
+
     def _put_clock_back(self, by: int) -> None:
         self._origin += by
         for field in (L.H_NOW, L.H_VISIBLE, L.H_LAST):
             time = int(self._block[field])
             self._block[field] = time if time < 0 else max(0, time - by)
+        core.put_clock_back(self._address, min(by, core.FARTHEST))
 
     def _closed_pool(self) -> str:
         if self.cluster.aggregated:
@@ -241,35 +250,50 @@ class RouterState:
 
     # --- events of a request --------------------------------------------------------------------------
 
-    def prefill_done(self, handle: int) -> None:
+    def prefill_done(self, handle: int, now: int | None = None) -> None:
         """Its prefill is done; with `first_token: prefill` that gave its first token, which counts here.
 
+        Args:
+            handle: of the request.
+            now: ps; None: the time of the last admission. So it is for the other events.
+
         Raises:
-            ValueError: no request in flight has this handle, or its prefill was done before.
+            ValueError: no request in flight has this handle, its prefill was done before, or the time is negative.
         """
-        status = core.prefill_done(self._address, handle)
+        status = core.prefill_done(self._address, handle, self._event_time(now))
         if status:
             raise _refused(status, handle, "its prefill was done before")
 
-    def first_token(self, handle: int) -> None:
+    def first_token(self, handle: int, now: int | None = None) -> None:
         """The first token from its decode (or mixed) instance is out; it counts as a token.
 
         A mixed instance has done the prefill then.
 
+        Args:
+            handle: of the request.
+            now: ps.
+
         Raises:
-            ValueError: no request in flight has this handle, its prefill is not done, or it had a token before.
+            ValueError: no request in flight has this handle, its prefill is not done, it had a token before, or the
+                time is negative.
         """
-        status = core.first_token(self._address, handle)
+        status = core.first_token(self._address, handle, self._event_time(now))
         if status:
             raise _refused(status, handle, "its prefill is not done, or its first token is out already")
 
-    def token(self, handle: int, count: int = 1) -> None:
+    def token(self, handle: int, count: int = 1, now: int | None = None) -> None:
         """More tokens are out, after the first one.
 
+        Args:
+            handle: of the request.
+            count: how many, ≥ 1.
+            now: ps, of the last of them.
+
         Raises:
-            ValueError: no request in flight has this handle, it has no first token, or the count is below 1.
+            ValueError: no request in flight has this handle, it has no first token, the count is below 1, or the time
+                is negative.
         """
-        status = core.tokens(self._address, handle, count)
+        status = core.tokens(self._address, handle, count, self._event_time(now))
         if status:
             raise _refused(status, handle, "its first token is not out", f"count is {count}; it must be at least 1")
 
@@ -411,6 +435,7 @@ class RouterState:
         self._asked, self._origin = old._asked, old._origin
         self._block[_KEPT] = old._block[_KEPT]
         self._learned()[:] = old._learned()
+        self._rows[: len(old._rows)] = old._rows
         polls = slice(L.E_POLL_USED, L.E_POLL_WAITING + 1)
         places = np.full((2, len(old.cluster.instances)), -1, np.int64)
         before, after = len(old.cluster.prefill), len(self.cluster.prefill)

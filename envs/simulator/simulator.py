@@ -178,6 +178,11 @@ class Simulator:
         return int(self._block.ctypes.data)
 
     @property
+    def block(self) -> Words:
+        """The state block; another one when it has grown."""
+        return self._block
+
+    @property
     def now(self) -> int:
         """Simulated time, ps."""
         return int(self._block[L.H_NOW])

@@ -71,6 +71,7 @@ class Fits:
         transfer: columns 1, blocks: s; None where there are no pairs.
         overhead: what a client sees beyond the engine's own count, columns 1, prompt tokens: s. Not in the profile.
         own_count: whether prefill times are the engines' own count; else the client's, without the overhead.
+        own_steps: whether decode steps are; else the times at which the client saw tokens.
         own_transfers: whether transfers are; else decode legs, without their first step and the overhead.
         leg_overhead: what a client sees in a decode leg beyond its transfer and its first step, median, s; not in the
             profile. 0 unless transfers are the engines' own count.
@@ -83,6 +84,7 @@ class Fits:
     transfer: PoolFit | None
     overhead: LinearFit
     own_count: bool
+    own_steps: bool
     own_transfers: bool
     leg_overhead: float
     kv_bytes: int | None
@@ -108,8 +110,8 @@ def fits_of(rows: Iterable[Measurement], sizes: Sizes, resamples: int = RESAMPLE
     if not own_count:
         seconds = np.maximum(seconds - overhead.values[0], 1e-6)
     prefill = _pool("prefill", prefills, partial(prefill_columns, budget=sizes.budget), seconds, seconds, resamples)
-    decodes = by_kind.get("decode", [])
-    steps = np.array([row.seconds for row in decodes])
+    decodes, own_steps = _told(by_kind.get("decode", []))
+    steps = np.array([row.engine_seconds if own_steps else row.seconds for row in decodes])
     decode = _pool("decode", decodes, decode_columns, steps, steps, resamples)
     transfers, own_transfers = _told(by_kind.get("transfer", []))
     transfer, leg_overhead = None, 0.0
@@ -126,7 +128,8 @@ def fits_of(rows: Iterable[Measurement], sizes: Sizes, resamples: int = RESAMPLE
         transfer = _pool("transfer", transfers, by_blocks, moved, scale, resamples)
     told = [row.bytes_per_token for row in transfers if row.bytes_per_token > 0]
     kv_bytes = round(float(np.median(told))) if told else None
-    return Fits(sizes, prefill, decode, transfer, overhead, own_count, own_transfers, leg_overhead, kv_bytes)
+    own = own_count, own_steps, own_transfers
+    return Fits(sizes, prefill, decode, transfer, overhead, *own, leg_overhead, kv_bytes)
 
 
 def prefill_columns(rows: list[Measurement], budget: int) -> Floats:

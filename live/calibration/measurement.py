@@ -37,7 +37,8 @@ class Measurement:
         context: mean of Σ(prompt + generated) over the steps, tokens; decode only, else 0.
         steps: from how many the time of one was found; 1 but for decode.
         seconds: the time.
-        engine_seconds: by the engine's own count: of the prefill, or of the transfer alone; −1: not told.
+        engine_seconds: by the engine's own count: of the prefill, of the decode step, or of the transfer alone; −1: not
+            told. Of a decode step that the client saw no steady state of, `seconds` is the same.
         bytes_per_token: that a transfer moved; −1: not told.
     """
 

@@ -14,6 +14,9 @@ from .plan import Task
 LEAST_STEPS = 8
 """Steps in steady state without which a batch says nothing."""
 
+ASK_AGAIN_S = 0.01
+"""Wall seconds after which an engine is asked again what it has counted of a batch under way."""
+
 
 async def measure(probe: Probe, task: Task) -> Measurement | None:
     """Measures one thing.
@@ -74,20 +77,73 @@ def _own_count(before: Counted, after: Counted, seen: float) -> float:
 
 
 async def _decode(probe: Probe, task: Task) -> Measurement | None:
+    """A batch, longer ones until one had a steady state; its steps by the engine's own count where it tells."""
+    row = None
     for output in (task.output, 2 * task.output, task.longest_output):
         before = await probe.counted(task.engine)
         prompts = [probe.prompt(task.prompt) for _ in range(task.sequences)]
         length = min(output, task.longest_output)
-        replies = await asyncio.gather(*(probe.whole(task.engine, prompt, length) for prompt in prompts))
+        batch = asyncio.gather(*(probe.whole(task.engine, prompt, length) for prompt in prompts))
+        told = await _told_while(probe, task, batch) if before.gaps >= 0 else []
+        replies = await batch
         await probe.counted_after(task.engine, before, task.sequences)
-        row = steady_step(task, replies)
-        if row is not None:
-            return row
-    return None
+        seen = steady_step(task, replies)
+        row = counted_step(task, before, told, seen) or row or seen
+        if row is not None and (row.engine_seconds != NOT_TOLD or not told):
+            break
+    return row
+
+
+async def _told_while(probe: Probe, task: Task, batch: asyncio.Future[list[Reply]]) -> list[Counted]:
+    """What the engine has counted, asked again and again until a batch has ended."""
+    told = []
+    try:
+        while not batch.done():
+            told.append(await probe.counted(task.engine))
+            await asyncio.wait([batch], timeout=ASK_AGAIN_S)
+    except BaseException:
+        batch.cancel()
+        raise
+    return told
+
+
+def counted_step(
+    task: Task, before: Counted, told: list[Counted], seen: Measurement | None = None
+) -> Measurement | None:
+    """The mean time of a step by the engine's own count, while all requests of a batch decode.
+
+    Between two counts in which all requests have had their first token and none has ended, every step has given each of
+    them one token. What the client does, or the server that sends it the tokens, does not count.
+
+    Args:
+        task: what the batch was.
+        before: what the engine had counted before it.
+        told: what it counted meanwhile, in order.
+        seen: the same batch as the client saw it; whose time is kept beside.
+
+    Returns:
+        A row; None when the counts hold too few steps.
+    """
+    steady = [
+        count
+        for count in told
+        if count.first_tokens - before.first_tokens == task.sequences and count.requests == before.requests
+    ]
+    if not steady:
+        return None
+    first, last = steady[0], steady[-1]
+    steps = int(last.gaps - first.gaps) // task.sequences
+    if steps < LEAST_STEPS:
+        return None
+    seconds = (last.gap_s - first.gap_s) / (last.gaps - first.gaps)
+    out = task.sequences + first.gaps - before.gaps
+    context = task.sequences * (task.prompt + (steps - 1) / 2) + out
+    by_client = seen.seconds if seen else seconds
+    return _row(task, by_client, context=context, steps=steps, engine_seconds=seconds) if seconds > 0 else None
 
 
 def steady_step(task: Task, replies: list[Reply]) -> Measurement | None:
-    """The time of a step while all requests of a batch decode.
+    """The time of a step as the client sees it, while all requests of a batch decode.
 
     That is from the last of their first tokens, and a step more, to the first of their last ones. The time of a step is
     the median, over all streams and places, of what half of these steps take: what delays the client now and then,

@@ -160,7 +160,7 @@ class Calibrated:
 
         Args:
             fits: of the calibration.
-            paths: of the profiles, by engine; that of the pools under "".
+            paths: of the profiles, from where the file is, by engine; that of the pools under "".
         """
         document = self.cluster.model_dump(mode="json", exclude_defaults=True)
         document.pop("launch", None)  # Where the engines are is written; how they were started does not matter here.
@@ -185,13 +185,14 @@ class Calibrated:
         prefill_words = f"{measured}, prefills of one prompt alone, " + (
             "the engines' own count" if fits.own_count else "as a client sees them, without the HTTP round trip"
         )
+        decode_words = "the engines' own count" if fits.own_steps else "as a client sees their tokens"
         transfer_words = (
             "transfers one at a time, the engines' own count"
             if fits.own_transfers
             else "decode legs without their first step and what HTTP adds; errors relative to the leg"
         )
         sources: dict[str, Any] = {
-            "step": _source(f"{measured}, decode steps in steady state", decode),
+            "step": _source(f"{measured}, decode steps in steady state, {decode_words}", decode),
             **{
                 f"step.{key}": _source(prefill_words, prefill)
                 for key in ("prefill_base_ms", "per_prefill_token_us", "per_prefill_token_sq_ns")

@@ -65,8 +65,8 @@ class Result:
 
         from .figure import fit_figure
 
-        paths = {"": str(folder / f"{self.profile.name}.yaml")}
-        paths |= {engine: str(profile_import.write(profile, folder)) for engine, profile in self.own.items()}
+        paths = {"": f"{self.profile.name}.yaml"}  # Beside the cluster's file, wherever the folder goes.
+        paths |= {engine: profile_import.write(profile, folder).name for engine, profile in self.own.items()}
         document = self.calibrated.cluster_document(self.fits, paths)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(folder / CLUSTER, text.encode())
@@ -97,6 +97,7 @@ class Result:
                 for name, pool in pools.items()
             },
             "prefill_times": "the engines' own count" if fits.own_count else "the client's",
+            "decode_times": "the engines' own count" if fits.own_steps else "the client's",
             "transfer_times": "the engines' own count" if fits.own_transfers else "the client's",
             "client_overhead": {"s": float(overhead[0]), "s_per_prompt_token": float(overhead[1])},
             "decode_leg_overhead_s": fits.leg_overhead,

@@ -16,6 +16,7 @@ from ...envs.cluster_config import STRICT
 from ..cluster_file import LiveCluster
 from ..http_client import Unreachable
 from ..record_log import RecordLog
+from ..running import with_way_out
 from ..server import quick_collections
 from ..service import ServiceOptions
 from .alone import alone
@@ -101,7 +102,10 @@ async def drive(wanted: Wanted, options: DriveOptions, attempt: Attempt, say: Sa
     cluster = wanted.cluster
     engines = [(cluster.engine_name(role, k), entry.url) for role, k, entry in cluster.engines()]
     with alone(engines):
-        await quieten(engines, idle_s=options.idle_s, reset=options.reset, say=say)
+        try:
+            await quieten(engines, idle_s=options.idle_s, reset=options.reset, say=say)
+        except Unreachable as error:
+            raise Unreachable(with_way_out(str(error), cluster)) from None
         await _drive(wanted, options, attempt, say)
 
 

@@ -10,7 +10,7 @@ from typing import Self
 from uuid import uuid4
 
 from ...envs.error_text import error_text
-from ...envs.simulator.warm import warm_up_engine
+from ..compilation import compile_engine
 from .api import Api
 from .clock import Alarm, EngineClock
 from .decode_legs import DecodeLegs, LocalLegs
@@ -67,7 +67,7 @@ class EmulatedEngine:
         """
         options = self.options
         loop = asyncio.get_running_loop()
-        warm_up_engine()  # the first request does not wait for the compiled code
+        compile_engine()  # the first request does not wait for the compiled code
         clock = EngineClock(options.time_scale)
         counts = Measurements(self._spec, options.role, options.served_model(), clock)
 

@@ -185,7 +185,8 @@ class EngineLoop:
         for generation in list(self._streams.values()):
             if generation.key in self._streams:  # Who is told of a token may end other requests.
                 now = max(now, self.engine.now)
-                self._tell(generation, self.engine.tokens(generation.key, now), now)
+                count = self.engine.tokens(generation.key, now)
+                self._tell(generation, count, self.engine.last_token_time())
         self._plan(now)
 
     def next_time(self) -> int | None:
@@ -208,11 +209,11 @@ class EngineLoop:
         else:
             self._timer.set(self.clock.seconds_until(time))
 
-    def _tell(self, generation: Generation, count: int, now: int) -> None:
-        """Tells the tokens that are out by `now`."""
+    def _tell(self, generation: Generation, count: int, time: int) -> None:
+        """Tells the tokens that are out; the last of them came at `time`, ps."""
         new = generation.bring_to(count)
         if new:
-            self.measurements.tokens(generation, len(new), now)
+            self.measurements.tokens(generation, len(new), time)
             if generation.watched and generation.listener is not None:
                 generation.listener.came(new)
 

@@ -100,15 +100,15 @@ class Measurements:
         self._pulled_tokens += generation.prompt_tokens if generation.remote is not None else 0
         self._observe("time_to_first_token_seconds", generation.first - generation.submitted)
 
-    def tokens(self, generation: Generation, count: int, now: int) -> None:
-        """Tokens of a request are out by `now` (ps)."""
+    def tokens(self, generation: Generation, count: int, time: int) -> None:
+        """Tokens of a request are out, the last one at `time` (ps)."""
         self._output_tokens += count
         last, gaps = generation.last, count
         if last < 0:
             last, gaps = generation.first, count - 1
         if gaps:
-            self._observe("inter_token_latency_seconds", (now - last) // gaps, gaps)
-        generation.last = now
+            self._observe("inter_token_latency_seconds", (time - last) // gaps, gaps)
+        generation.last = time
 
     def finished(self, generation: Generation, time: int) -> None:
         """All tokens of a request are out at `time`, ps."""

@@ -67,6 +67,7 @@ def status(
 ) -> None:
     """Show which engines run and answer; exit code 1 if something is not well."""
     from ..launch_file import read
+    from .lost import in_words, lost
     from .standing import standing, standings
     from .state import state_root
 
@@ -75,17 +76,31 @@ def status(
         _show(each)
     if not found:
         typer.echo(f"nothing is up ({state_root()})")
+    for sentence in in_words(lost(found[0].name if cluster else None)):
+        typer.echo(sentence, err=True)
     if not all(each.well for each in found):
         raise typer.Exit(1)
 
 
-def down(cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a YAML file.")]) -> None:
+def down(
+    cluster: Annotated[str, typer.Argument(help="Live cluster: a name or a YAML file.")],
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="Also those of this name that were started from another folder, or one removed."),
+    ] = False,
+) -> None:
     """End all engines that `live up` has started, also after a crash of it; that there are none is no error."""
+    from .lost import end_lost, in_words
+    from .lost import lost as find_lost
     from .raising import down as take_down
     from .state import state_root
 
-    name = _name(cluster)
+    name = cluster if find_lost(cluster) else _name(cluster)
     count = take_down(name)
+    if lost:
+        count += end_lost(name)
+    for sentence in in_words(find_lost(name)):
+        typer.echo(sentence, err=True)
     if count:
         typer.echo(f"{name} is down; {count} engine{'s' if count != 1 else ''} ended")
     else:
@@ -108,32 +123,14 @@ def _name(cluster: str) -> str:
 
 
 def _show(found: Standing) -> None:
-    import time
-
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from .standing_table import show
 
     if found.engines:
-        table = Table(box=SIMPLE_HEAD, title=Text(found.name), title_justify="left")
-        for column in ("engine", "role", "pid", "alive", "healthy", "url", "version", "since", "log"):
-            table.add_column(column, no_wrap=True)
-        for engine in found.engines:
-            alive = ("yes" if engine.pid else "no") if engine.here else ""
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(engine.since)) if engine.since else ""
-            cells = (
-                *(engine.name, engine.role, str(engine.pid or ""), alive, "yes" if engine.healthy else "no"),
-                *(engine.url, engine.version, since, engine.log),
-            )
-            table.add_row(*(Text(cell) for cell in cells))  # A name may look like markup.
-        # Lines are not folded where nobody looks at a screen.
-        width = max(Console().width, Console(width=1_000).measure(table).maximum)
-        Console(highlight=False, width=width).print(table)
+        show(found)
     if found.folder:
         typer.echo(f"logs in {found.folder}")
-    if found.complaint:
-        typer.echo(found.complaint, err=True)
+    for text in filter(None, (found.complaint, found.way_out)):
+        typer.echo(text, err=True)
 
 
 @contextmanager

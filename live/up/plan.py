@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...envs import catalog
-from ..cluster_file import LiveCluster, Role
+from ..cluster_file import WAYS_TO_COUNT, YAML, LiveCluster, Role
 from ..emulator import options as emulator
 from ..emulator.command_line import command_line
 from ..engines.installation import engine_python
@@ -18,6 +18,7 @@ from ..engines.tiny_model import make_tiny_model
 from ..engines.vllm_command import HIDDEN_VARIABLES, EngineOptions, VllmCommand
 from ..launch_file import EmulatorLaunch, LaunchEntry, LaunchFile, VllmLaunch
 from .devices import check_devices
+from .lost import LAUNCH_DIGITS, whose
 from .processes import MARK
 from .state import EngineState, State, definition
 
@@ -77,7 +78,7 @@ def plan(file: LaunchFile, source: str, folder: Path) -> tuple[State, LiveCluste
         name=file.name,
         source=source,
         definition=definition(file),
-        launch=f"{file.name}-{secrets.token_hex(8)}",
+        launch=f"{file.name}-{secrets.token_hex(LAUNCH_DIGITS // 2)}",
         engines=engines,
     )
     return state, _cluster(file, engines)
@@ -87,7 +88,7 @@ def _cluster(file: LaunchFile, engines: list[EngineState]) -> LiveCluster:
     """The same cluster with addresses."""
     fields = file.model_dump(exclude={"launch", "prefill", "decode", "mixed"}, exclude_none=True)
     fields["profile"] = _from_anywhere(file.profile)
-    if file.tokenizer not in ("engine", "bytes"):
+    if file.tokenizer not in WAYS_TO_COUNT:
         fields["tokenizer"] = os.path.abspath(file.tokenizer)
     for engine, (role, _, entry) in zip(engines, file.engines(), strict=True):
         own: dict[str, Any] = {"url": f"http://{HOST}:{engine.port}", "name": engine.name}
@@ -101,7 +102,7 @@ def _cluster(file: LaunchFile, engines: list[EngineState]) -> LiveCluster:
 
 def _from_anywhere(profile: str) -> str:
     """A profile that is found whatever folder a command runs in."""
-    return os.path.abspath(profile) if profile.endswith((".yaml", ".yml")) else profile
+    return os.path.abspath(profile) if profile.endswith(YAML) else profile
 
 
 def _port(file: LaunchFile, field: str, role: Role, index: int, written: Container[int | None]) -> int:
@@ -111,7 +112,8 @@ def _port(file: LaunchFile, field: str, role: Role, index: int, written: Contain
         return next(port for port in iter(free_port, None) if port not in written)
     if not is_free(own):
         what = f"{field} of {file.engine_name(role, index)}"
-        raise ValueError(f"the {what} is {own}, which is taken; end what listens there, or give another")
+        way_out = whose(own) or "end what listens there"
+        raise ValueError(f"the {what} is {own}, which is taken; {way_out}, or give another")
     return own
 
 

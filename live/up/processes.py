@@ -20,6 +20,9 @@ MARK = "DISAGGROUTE_LAUNCHED"
 TITLES = "SPT_NOENV"
 """Variable that keeps the library `setproctitle`, by which vLLM names its processes, from writing over the mark."""
 
+DOWN_S = 15.0
+"""For which engines may take to end by themselves."""
+
 FOLLOW_S = 5.0
 """For which an engine's other processes may take to end after the first."""
 
@@ -112,6 +115,15 @@ def marks(process: Process) -> str | None:
     start = f"{MARK}=".encode()
     found = next((entry for entry in environment.split(b"\0") if entry.startswith(start)), None)
     return None if found is None else found[len(start) :].decode(errors="replace")
+
+
+def words(process: Process) -> list[str]:
+    """The command of a process; nothing if it has ended, or is another user's."""
+    try:
+        content = (PROC / str(process.pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return content.decode(errors="replace").split("\0")
 
 
 def end(find: Callable[[], list[Process]], first: Callable[[], list[Process]], limit_s: float) -> None:

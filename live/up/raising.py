@@ -13,8 +13,9 @@ from ..cluster_file import LiveCluster
 from ..engines.ports import is_free
 from ..engines.signs_of_life import is_healthy, reason_in
 from ..launch_file import EmulatorLaunch, LaunchFile
+from .lost import whose
 from .plan import plan
-from .processes import Process, end
+from .processes import DOWN_S, Process, end
 from .state import EngineState, State, StateFolder, definition, mark
 
 Tell = Callable[[str, str], None]
@@ -30,9 +31,6 @@ when it has noted itself: until then nobody looks for it in vain. It becomes non
 
 FREE_S = 2.0
 """For which the port of an engine that was killed may still be taken."""
-
-DOWN_S = 15.0
-"""For which engines may take to end by themselves."""
 
 
 def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> LiveCluster:
@@ -75,9 +73,9 @@ def up(file: LaunchFile, source: str, tell: Tell, limit_s: float = 600.0) -> Liv
             missing = [engine for engine in state.engines if folder.first_process(engine) is None]
             _clear(folder, state, missing)
             if missing and isinstance(file.launch, EmulatorLaunch):
-                from ...envs.simulator.warm import warm_up_engine
+                from ..compilation import compile_engine
 
-                warm_up_engine()  # Compiled once, and not by every engine.
+                compile_engine()  # Compiled once, and not by every engine.
             for engine in state.engines:
                 if engine in missing:
                     started.append(engine)
@@ -144,7 +142,8 @@ def _clear(folder: StateFolder, state: State, missing: list[EngineState]) -> Non
             while not is_free(port) and time.monotonic() < limit:
                 time.sleep(0.05)
             if not is_free(port):
-                raise ValueError(f"the {field} of {engine.name} is {port}, which is taken; end what listens there")
+                what = whose(port) or "end what listens there"
+                raise ValueError(f"the {field} of {engine.name} is {port}, which is taken; {what}")
 
 
 def _start(folder: StateFolder, state: State, engine: EngineState, lock: IO[str]) -> None:

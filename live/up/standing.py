@@ -57,12 +57,14 @@ class Standing:
         engines: all of them; none where it is not up.
         folder: where its state is; None where `live up` does not start it.
         complaint: what is not well with all of it; empty if nothing is.
+        way_out: what to do about engines that have ended; empty if none have.
     """
 
     name: str
     engines: list[EngineStanding]
     folder: str | None = None
     complaint: str = ""
+    way_out: str = ""
 
     @property
     def well(self) -> bool:
@@ -102,7 +104,8 @@ def standing_of(name: str) -> Standing:
         process = folder.first_process(engine)
         pid, since = (process.pid, process.since) if process else (None, None)
         engines.append(replace(answer, here=True, pid=pid, since=since, log=folder.log(engine).name))
-    return Standing(name, engines, str(folder.path))
+    way_out = state.way_out([engine.name for engine in engines if engine.pid is None])
+    return Standing(name, engines, str(folder.path), way_out=way_out)
 
 
 def standings() -> list[Standing]:

@@ -105,6 +105,17 @@ class State(BaseModel):
             return f"{source} has changed since `live up`"
         return f"{source} does not say what {self.name} was started from, which is {self.source}"
 
+    def way_out(self, ended: list[str]) -> str:
+        """What to do about engines that have ended; nothing without any.
+
+        Args:
+            ended: their names.
+        """
+        if not ended:
+            return ""
+        have, them = ("has", "it") if len(ended) == 1 else ("have", "them")
+        return f"{', '.join(ended)} {have} ended; `disaggroute live up {self.source}` starts {them} again"
+
 
 def definition(file: LaunchFile) -> str:
     """Fingerprint of what a file says."""
@@ -258,6 +269,10 @@ class StateFolder:
         except OSError:
             return None
         return written if written is not None and written.runs() else None
+
+    def ended(self, state: State) -> list[str]:
+        """Names of the engines whose first process has ended."""
+        return [engine.name for engine in state.engines if self.first_process(engine) is None]
 
     def processes(self, state: State, of: list[EngineState] | None = None) -> list[Process]:
         """All processes that run of a launch, or of some of its engines."""

@@ -14,6 +14,7 @@ from .best_fit import best_fit
 from .card import card
 from .linear import linear
 from .marginal_cost import marginal_cost
+from .network import network
 from .projected_latency import projected_latency
 from .size_interval import size_interval
 
@@ -29,7 +30,8 @@ from .size_interval import size_interval
     CARD,
     BEST_FIT,
     LINEAR,
-) = range(11)
+    NETWORK,
+) = range(12)
 """Numbers of the compiled policies."""
 
 
@@ -58,6 +60,8 @@ def choose(S: int, policy: int, router: int) -> tuple[int, int, float]:
         return best_fit(S, router, parameters)
     if policy == LINEAR:
         return linear(S, router, state, parameters)
+    if policy == NETWORK:
+        return network(S, router, state, parameters)
     return random_pair(S, router, state)
 
 

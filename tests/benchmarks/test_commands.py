@@ -10,7 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
-from disaggroute.benchmarks import clone, decision, environment, memory, proxy, simulator, startup, training, vector
+from disaggroute.benchmarks import (
+    clone,
+    decision,
+    environment,
+    memory,
+    policies,
+    proxy,
+    simulator,
+    startup,
+    training,
+    vector,
+)
 from disaggroute.benchmarks.measurement import Result
 
 QUICK = ["--topologies", "2P4D", "--policies", "round-robin", "--requests", "500", "--repeats", "2"]
@@ -88,10 +99,17 @@ def stands_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         monkeypatch.setattr(module, "measure", measure)
 
-    for module in (simulator, vector, environment, training, decision, proxy, clone, startup, memory):
+    for module in (simulator, policies, vector, environment, training, decision, proxy, clone, startup, memory):
         stand_in(module)
     monkeypatch.setattr("disaggroute.benchmarks.drive.saturation_rate", lambda topology, say: 10.0)
     return given
+
+
+def test_decisions_of_learned_policies_are_measured_cluster_by_cluster(stands_in: dict[str, Any]) -> None:
+    out, _ = run("policies", "--requests", "9", "--repeats", "3", "--seed", "4", "--json")
+    assert [result["name"] for result in results(out)] == ["policies/2P4D", "policies/16P48D"]
+    given = stands_in["policies"]
+    assert (given["requests"], given["repeats"], given["seed"]) == (9, 3, 4)
 
 
 def test_training_is_measured_with_the_settings_of_its_options(stands_in: dict[str, Any]) -> None:
@@ -138,13 +156,13 @@ def test_without_a_name_everything_is_measured(
     monkeypatch.setattr(proxy, "missing", lambda: None)
     out, _ = run("--json", "--requests", "7", "--repeats", "3", "--cold-repeats", "0")
     listed = results(out)
-    names = ["simulator/2P4D", "simulator/16P48D", "vector", "environment", "training", "decision", "proxy", "clone"]
-    names += ["startup", "memory"]
+    names = ["simulator/2P4D", "policies/2P4D", "simulator/16P48D", "policies/16P48D"]
+    names += ["vector", "environment", "training", "decision", "proxy", "clone", "startup", "memory"]
     assert [result["name"] for result in listed] == names
     assert {r["command"] for r in listed} == {"disaggroute bench --requests 7 --repeats 3 --cold-repeats 0"}
-    assert stands_in["simulator"]["requests"] == stands_in["memory"]["requests"] == 7
+    assert {stands_in[name]["requests"] for name in ("simulator", "policies", "memory")} == {7}
     assert stands_in["startup"]["cold_repeats"] == 0
-    repeated = ("vector", "environment", "training", "decision", "proxy", "clone")
+    repeated = ("policies", "vector", "environment", "training", "decision", "proxy", "clone")
     assert {stands_in[name]["repeats"] for name in repeated} == {3}
 
 
@@ -159,6 +177,8 @@ def test_without_a_name_everything_is_measured(
         (["simulator", "--topologies", "2X", "--rate", "10"], "topology is '2X'; it must read like 2P4D"),
         (["simulator", "--topologies", ","], "topologies is ','; at least one is needed, such as 2P4D"),
         (["simulator", "--policies", "round-robbin"], "unknown policy 'round-robbin'; nearest: round-robin"),
+        (["policies", "--rate", "10"], "rate is 10 for 2 topologies; it must be given with one"),
+        (["policies", "--requests", "0"], "requests is 0; it must be at least 1"),
         (["clone", "--rate", "0"], "rate is 0; it must be greater than 0"),
         (["memory", "--repeats", "0"], "repeats is 0; it must be at least 1"),
         (["vector", "--envs", "8,x"], "envs is '8,x'; it must be numbers separated by commas, such as 256,16,1"),

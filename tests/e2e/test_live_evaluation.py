@@ -136,7 +136,8 @@ def test_what_a_live_evaluation_cannot_do_is_one_sentence(
     ("words", "sentence"),
     [
         (["--backend", "live", "--rate", "5"], "cluster is missing; the backend live needs --cluster"),
-        (["--backend", "live", "--rate", "5", "--cluster", "nowhere"], "unknown live 'nowhere'"),
+        (["--backend", "live", "--rate", "5", "--cluster", "nowhere"], "unknown live cluster 'nowhere'"),
+        (["--cluster", "emulated-2p4d"], "a path ends in .yaml; a live cluster has this name: --backend live"),
         (["--backend", "lvie"], "unknown backend 'lvie'; nearest: live"),
         (["--no-gates"], "--no-gates is for a live cluster; give --backend live too, or leave it out"),
         (["--no-reset"], "--no-reset is for a live cluster"),

@@ -143,7 +143,7 @@ ENGINE = "http://127.0.0.1:1"
         (["--emulate", "1P1D", "--api-keys", "none.txt"], "none.txt: the keys cannot be read"),
         (["--emulate", "1P1D", "--options", "none.yaml"], "none.yaml: the file cannot be read"),
         (["none.yaml"], "none.yaml: the file cannot be read"),
-        (["nowhere"], "unknown live 'nowhere'"),
+        (["nowhere"], "unknown live cluster 'nowhere'"),
         (["--emulate", "1P1D", "--policy", "marginal-cots"], "unknown policy 'marginal-cots'; nearest: marginal-cost"),
         (["--emulate", "1P1D", "--predictor", "x"], "unknown learning predictor 'x'"),
         (["--emulate", "1P1D", "--seed", str(1 << 63)], "seed is 9223372036854775808; it must be less than"),

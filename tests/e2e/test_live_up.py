@@ -34,7 +34,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def live(tmp_path: Path) -> Iterator[Run]:
     """Runs a command of `disaggroute live` in a folder where `quick.yaml` is."""
     (tmp_path / "quick.yaml").write_text(FILE)
-    environment = {key: value for key, value in os.environ.items() if key != "DISAGGROUTE_STATE"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("DISAGGROUTE_STATE", "COLUMNS")}
 
     def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run([*LIVE, *words], capture_output=True, text=True, cwd=tmp_path, env=environment)
@@ -64,6 +64,12 @@ def test_engines_go_up_are_served_on_and_go_down(live: Run, tmp_path: Path) -> N
     os.kill(int(rows[1][2]), signal.SIGKILL)
     row = next(line.split() for line in live("status", "quick.yaml", code=1).stdout.splitlines() if "decode/0" in line)
     assert row == ["decode/0", "decode", "no", "no", rows[1][5], "decode-0.log"]
+    ended = "decode/0 has ended; `disaggroute live up quick.yaml` starts it again\n"
+    assert ended in live("status", "quick.yaml", code=1).stderr
+    refused = live("serve", "quick.yaml", "--wait", "0", "--port", "0", "--admin-port", "0", code=2).stderr
+    assert refused.startswith(ended) and refused.endswith(f"; {ended}") and "no decode engine answers" in refused
+    refused = live("gate", "quick.yaml", code=2).stderr
+    assert refused.startswith("disaggroute: quick is not up (decode/0: ") and refused.endswith(f"; {ended}")
     assert live("up", "quick.yaml").stdout == said.stdout  # where it was
 
     log = tmp_path / "router.log"
@@ -94,10 +100,10 @@ def test_engines_go_up_are_served_on_and_go_down(live: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["up", "nowhere"], "unknown live 'nowhere'"),
+        (["up", "nowhere"], "unknown live cluster 'nowhere'"),
         (["up", "none.yaml"], "none.yaml: the file cannot be read"),
-        (["down", "nowhere"], "unknown live 'nowhere'"),
-        (["status", "nowhere"], "unknown live 'nowhere'"),
+        (["down", "nowhere"], "unknown live cluster 'nowhere'"),
+        (["status", "nowhere"], "unknown live cluster 'nowhere'"),
         (["up", "urls.yaml"], "urls.yaml has no `launch` section; its engines are started elsewhere"),
         (["up", "gpus.yaml"], "devices 1000 are wanted; this machine has"),
         (["up", "twice.yaml"], "twice.yaml: decode/0 has device 0 of prefill/0; share_devices: true in"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -57,7 +58,9 @@ class CpuSmoke:
 
     def command(self, *words: str, code: int = 0) -> str:
         """Runs `disaggroute ...` and gives what it says."""
-        done = subprocess.run(program(*words), capture_output=True, text=True)
+        # With COLUMNS the table of `live status` is folded to that width, as on a screen.
+        environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        done = subprocess.run(program(*words), capture_output=True, text=True, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

@@ -33,7 +33,8 @@ def test_show_answers_an_unknown_name_with_exit_code_2() -> None:
 def test_import_writes_a_file_for_each_fit(shared_data: Path, tmp_path: Path) -> None:
     result = run(app, ["profile", "import", str(shared_data / "profiles" / "profiles.json"), "--out", str(tmp_path)])
     assert result.exit_code == 0
-    assert {path.stem for path in tmp_path.glob("*.yaml")} == set(profiles.names()) - {"a40-qwen2.5-3b"}
+    fits = {name for name in profiles.names() if not name.startswith("a40-")}
+    assert {path.stem for path in tmp_path.glob("*.yaml")} == fits
 
 
 def test_import_answers_bad_input_with_exit_code_2(tmp_path: Path) -> None:

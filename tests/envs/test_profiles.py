@@ -72,7 +72,15 @@ def test_every_shipped_profile_loads_and_says_where_its_constants_come_from(name
 def test_every_gpu_ships_with_every_model() -> None:
     models = ("qwen2.5-3b", "qwen3-8b", "qwen3-32b", "llama-3.1-8b", "llama-3.1-70b")
     wanted = {f"{gpu}-{model}" for gpu in ("h100", "h200", "a100", "l40s") for model in models}
-    assert set(profiles.names()) == wanted | {"a40-qwen2.5-3b"}
+    assert set(profiles.names()) == wanted | {"a40-qwen2.5-3b", "a40-qwen2.5-3b-half-speed"}
+
+
+def test_an_engine_at_half_its_speed_takes_twice_as_long_and_has_the_same_targets() -> None:
+    half, whole = profiles.load("a40-qwen2.5-3b-half-speed"), profiles.load("a40-qwen2.5-3b")
+    assert half.engine().step_time(7, 9_000) == 2 * whole.engine().step_time(7, 9_000)
+    assert half.prefill_time(1_000) == 2 * whole.prefill_time(1_000)
+    assert half.slo_targets == whole.slo_targets
+    assert (half.memory, half.limits, half.transfer) == (whole.memory, whole.limits, whole.transfer)
 
 
 def test_blocks_follow_from_the_memory_of_the_gpus() -> None:

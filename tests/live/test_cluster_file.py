@@ -74,6 +74,26 @@ def test_targets_come_from_the_profile_or_the_file() -> None:
     assert targets.tpot == (PS_PER_S // 20, PS_PER_S // 10)
 
 
+@pytest.mark.parametrize("place", ["beside the file", "where the command runs"])
+def test_files_that_a_file_names_lie_beside_it_or_where_the_command_runs(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "here").mkdir()
+    other = tmp_path / ("files" if place == "beside the file" else "here")
+    for name in ("all.yaml", "own.yaml"):
+        (other / name).write_text(yaml.safe_dump(catalog.read("profiles", PROFILE) | {"name": name[:3]}))
+    (other / "qwen").mkdir()
+    decode = [{"url": url(8101), "profile": "own.yaml"}, {"url": url(8102)}]
+    text = yaml.safe_dump(fields(profile="all.yaml", tokenizer="qwen", decode=decode))
+    (tmp_path / "files" / "cluster.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path / "here")
+    cluster = LiveCluster.load("../files/cluster.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert [cluster.profile_of(entry).name for entry in cluster.decode] == ["own", "all"]
+    assert cluster.tokenizer == str(other / "qwen")
+
+
 def test_an_engine_may_have_a_profile_of_its_own(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump(catalog.read("profiles", PROFILE) | {"name": "own"}))
@@ -234,5 +254,5 @@ def test_a_file_that_holds_no_cluster_is_refused_by_its_path(tmp_path: Path, con
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^unknown live 'nowhere'; .*; a path ends in \.yaml$"):
+    with pytest.raises(ValueError, match=r"^unknown live cluster 'nowhere'; .*; a path ends in \.yaml$"):
         LiveCluster.load("nowhere")

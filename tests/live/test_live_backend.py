@@ -26,6 +26,7 @@ from disaggroute.live.drive.driving import DriveOptions
 from disaggroute.live.drive.quiet import NotIdle
 from disaggroute.live.emulated_cluster import EmulatedCluster
 from disaggroute.live.http_client import Unreachable
+from disaggroute.live.up.state import EngineState, State, StateFolder
 from disaggroute.policies import registry
 from disaggroute.training.evaluation import configuration, evaluate, policy_card
 from disaggroute.training.live_saturation import RESULT, saturate_live
@@ -247,12 +248,29 @@ def test_a_cluster_that_is_not_up_names_who_is_away(engines: EmulatedCluster) ->
         backend(engines.cluster(decode=[{"url": "http://127.0.0.1:1"}]))
 
 
+def test_of_engines_that_live_up_has_started_it_is_said_how_they_start_again(
+    engines: EmulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAGGROUTE_STATE", str(tmp_path))
+    cluster = engines.cluster(decode=[{"url": "http://127.0.0.1:1"}])
+    state = State(name=cluster.name, source="mine.yaml", definition="", launch="x", engines=[])
+    for k, port in enumerate((1, 2)):  # The other one is none of this cluster.
+        fields = {"role": "decode", "index": k, "name": f"decode/{k}", "port": port, "side_channel_port": 9}
+        state.engines.append(EngineState(**fields, words=[], environment={}))
+    StateFolder(cluster.name).write(state)
+    with pytest.raises(Unreachable, match=r"\); decode/0 has ended; `disaggroute live up mine\.yaml` starts it again$"):
+        backend(cluster)
+    (tmp_path / cluster.name / "state.json").write_text("{")
+    with pytest.raises(Unreachable, match=r"\)$"):
+        backend(cluster)
+
+
 def test_engines_that_others_use_are_refused(cluster: LiveCluster, tmp_path: Path) -> None:
     body = {"prompt": "x", "max_tokens": 3_000, "ignore_eos": True, "stream": True}
     request = urllib.request.Request(f"{cluster.decode[1].url}/v1/completions", json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=30), pytest.raises(NotIdle, match=r"decode/1 .* is not idle"):
-        run(backend(cluster, idle_s=0.1), ("round-robin",), tmp_path)
-    assert not attempts(tmp_path) or not list(tmp_path.glob("live/*/*/attempt-1/client.jsonl"))
+        run(backend(cluster, idle_s=0.1), ("round-robin",), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_run_that_another_process_does_is_waited_for_by_its_user(cluster: LiveCluster, tmp_path: Path) -> None:
@@ -282,8 +300,8 @@ def test_nothing_is_measured_when_a_gate_fails(cluster: LiveCluster, tmp_path: P
     using = backend(cluster)
     using._gates = gates
     with pytest.raises(RuntimeError, match=r"gates of .* failed, so nothing was measured: decode/1 answers otherwise"):
-        run(using, ("round-robin",), tmp_path)
-    assert not attempts(tmp_path)
+        run(using, ("round-robin",), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize(

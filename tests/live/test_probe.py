@@ -182,10 +182,16 @@ def test_what_an_engine_counts_is_in_its_own_seconds_and_missing_counts_are_none
             engine = probe.mixed[0]
             before = await probe.counted(engine)
             assert before.requests == before.prefill_s == before.transfers == before.moved_bytes == -1
+            assert before.first_tokens == before.gaps == before.gap_s == -1
             assert await probe.counted_after(engine, before, 5) == before
             engines[0].metrics = counters(4, 1.5)
             before = await probe.counted(engine)
             assert before.requests == 4 and before.prefill_s == 3.0
+            first, gaps = b"vllm:time_to_first_token_seconds", b"vllm:inter_token_latency_seconds"
+            told = first + b"_count 3\n" + gaps + b"_sum 0.25\n" + gaps + b"_count 40\n"
+            engines[0].metrics = counters(4, 1.5) + told
+            now = await probe.counted(engine)
+            assert (now.first_tokens, now.gaps, now.gap_s) == (3, 40, 0.5)
             engines[0].metrics = counters(6, 2.0)
             assert (await probe.counted_after(engine, before, 2)).prefill_s == 4.0
             with pytest.raises(Busy, match="mixed/0 has served 2 requests where 1 were sent"):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from disaggroute.envs import features as F
 from disaggroute.envs.cluster import PS_PER_S
-from disaggroute.envs.feature_arrays import FeatureArrays, Moments
 from disaggroute.envs.records import DECODE_VIEW, PREFILL_VIEW
 from disaggroute.envs.router_constants import RouterConstants
 from disaggroute.envs.trace import Trace
@@ -458,85 +455,3 @@ class Card(Plain):
             return m, m, 1.0
         p = self.pick("prefill", seen.prompt, queued, pre, seen.prefill)
         return p, self.pick("decode", seen.predicted, left, dec, seen.decode), 1.0
-
-
-class Linear(Plain):
-    def __init__(
-        self,
-        seed: int,
-        constants: RouterConstants,
-        block_size: int,
-        *,
-        prefill: dict[str, float],
-        decode: dict[str, float],
-        mixed: dict[str, float],
-    ) -> None:
-        super().__init__(seed)
-        self.arrays = FeatureArrays(constants, block_size)
-        self.weights = {"prefill": prefill, "decode": decode, "mixed": mixed}
-        self.last: dict[int, int] = defaultdict(lambda: -1)
-
-    def costs(self, stage: str, columns: Sequence[F.Feature], request: list[float], rows: Any) -> list[float]:
-        """Σ over columns, each with the weight that it has for this request, in the order of the columns."""
-        given = self.weights[stage]
-        factors = [given.get(column.name, 0.0) for column in columns]
-        for of, x in zip(F.REQUEST, request, strict=True):
-            for k, column in enumerate(columns):
-                factors[k] += given.get(f"{of.name}*{column.name}", 0.0) * x
-        costs = []
-        for row in rows.tolist():
-            cost = 0.0
-            for factor, x in zip(factors, row, strict=True):
-                cost += factor * x
-            costs.append(cost)
-        return costs
-
-    def choose(self, seen: Seen) -> Pick:
-        moments = Moments(
-            prompt=seen.prompt,
-            predicted=seen.predicted,
-            slo=0 if seen.tight else 1,
-            ttft_target=round(seen.ttft * PS_PER_S),
-            tpot_target=round(seen.tpot * PS_PER_S),
-            now=seen.now,
-            poll_time=seen.poll_time,
-            last=self.last[seen.router],
-        )
-        self.last[seen.router] = seen.now
-        request = self.arrays.request(moments).tolist()
-        first, second = seen.views
-        if seen.aggregated:
-            rows = self.arrays.mixed(first, second, moments)
-            m = cheapest(self.costs("mixed", F.MIXED, request, rows), open_of(seen.decode))
-            return m, m, 1.0
-        prefill = self.costs("prefill", F.PREFILL, request, self.arrays.prefill(first, moments))
-        decode = self.costs("decode", F.DECODE, request, self.arrays.decode(second, moments))
-        return cheapest(prefill, open_of(seen.prefill)), cheapest(decode, open_of(seen.decode)), 1.0
-
-
-BY_NAME: dict[str, Callable[..., Plain]] = {
-    "round-robin": RoundRobin,
-    "random": RandomChoice,
-    "least-loaded": LeastLoaded,
-    "power-of-two": PowerOfTwo,
-    "length-threshold": LengthThreshold,
-}
-
-
-def plain_policy(
-    name: str, params: dict[str, Any], seed: int, constants: RouterConstants, block_size: int
-) -> Plain:
-    """The plain twin of a built-in policy."""
-    if name == "linear":
-        return Linear(seed, constants, block_size, **params)
-    if name in ("marginal-cost", "simulator-naive"):
-        return MarginalCost(seed, constants, **params)
-    if name in ("least-ttft", "min-tpot"):
-        return ProjectedLatency(seed, constants, named=name, **params)
-    if name == "best-fit":
-        return BestFit(seed, constants, **params)
-    if name == "size-interval":
-        return SizeInterval(seed, constants, **params)
-    if name == "card":
-        return Card(seed, constants, **params)
-    return BY_NAME[name](seed, **params)

@@ -16,7 +16,9 @@ from disaggroute.policies import registry
 
 from ..differential.cases import Case, random_case
 from ..differential.comparison import first_difference
-from .plain import Seen, plain_policy
+from .networks import network_text
+from .plain import Seen
+from .plain_twins import plain_policy
 
 POLICIES = (
     "round-robin",
@@ -56,9 +58,19 @@ POLICIES = (
     'mixed={"in_flight": 40, "queued_ratio": 3, "prompt*index": -90, "tight*polled_usage": 7, "step_ratio": 1, '
     '"tpot_target*prefill_ratio": 0.1, "role": 5, "available": 2})',
     "card(prefill_cut=30, prefill_long=0, prefill_threshold=60, decode_cut=6, decode_long=0.8, decode_threshold=9)",
+    "network",
+    network_text([16], 0),
+    network_text([5], 1),
+    network_text([40], 2),
+    network_text([16, 8], 3),
+    network_text([7, 20], 4),
 )
 CASES = 16
 LONG = 400
+
+
+def short(text: str) -> str:
+    return text if len(text) < 300 else text[:300] + "…"
 
 
 def beliefs(cluster: Cluster) -> RouterConstants:
@@ -111,26 +123,26 @@ def choices_of(
     return [tuple(choice) for choice in made]
 
 
-@pytest.mark.parametrize("text", POLICIES)
+@pytest.mark.parametrize("text", POLICIES, ids=short)
 def test_all_three_decide_alike_on_random_clusters(text: str) -> None:
     for seed in range(CASES):
         check(text, random_case(seed + 100 * POLICIES.index(text)), seed)
 
 
-@pytest.mark.parametrize("text", POLICIES)
+@pytest.mark.parametrize("text", POLICIES, ids=short)
 def test_all_three_decide_alike_on_aggregated_clusters(text: str) -> None:
     for seed in range(CASES // 4):
         check(text, random_case(seed + 100 * POLICIES.index(text), aggregated=True), seed)
 
 
-@pytest.mark.parametrize("text", POLICIES)
+@pytest.mark.parametrize("text", POLICIES, ids=short)
 def test_all_three_decide_alike_while_instances_fail_and_drain(text: str) -> None:
     for seed in range(CASES // 2):
         check(text, random_case(seed + 100 * POLICIES.index(text), failures=True, requests=40), seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("text", POLICIES)
+@pytest.mark.parametrize("text", POLICIES, ids=short)
 def test_all_three_decide_alike_on_many_more_cases(text: str) -> None:
     for seed in range(CASES, LONG):
         check(text, random_case(seed + LONG * POLICIES.index(text)), seed)

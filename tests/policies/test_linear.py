@@ -11,7 +11,7 @@ import pytest
 from disaggroute.envs import features as F
 from disaggroute.envs import router_constants
 from disaggroute.envs.feature_arrays import FeatureArrays
-from disaggroute.envs.simulator import layout, simulate
+from disaggroute.envs.simulator import lanes, layout, simulate
 from disaggroute.policies import make, parse
 from disaggroute.policies.registry import policy_class
 from disaggroute.policies.search_space import params_at
@@ -174,4 +174,41 @@ def test_the_search_space_has_the_stages_in_which_there_is_a_choice(pools: tuple
 
 
 def test_the_weights_of_a_request_fit_the_words_of_a_policy() -> None:
-    assert max(len(columns) for columns in (F.PREFILL, F.DECODE, F.MIXED)) <= layout.POLICY_WORDS
+    most = max(len(columns) for columns in (F.PREFILL, F.DECODE, F.MIXED))
+    assert -(-most // lanes.WIDTH) * lanes.WIDTH <= layout.POLICY_WORDS
+
+
+def test_costs_are_the_sums_of_their_terms_and_the_least_one_is_the_choice() -> None:
+    for topology in ("2P4D", "4M"):
+        on = scenes.cluster(topology)
+        arrays, policy = FeatureArrays.of_cluster(on), parse("linear@mixed-bursty")
+        simulated = scenes.simulator(on, OF)
+        last = -1
+        for _ in range(120):
+            assert simulated.run()
+            admission = simulated.admission()
+            features = arrays.of_admission(admission, last)
+            costs, terms = policy.costs(features), policy.terms(features)  # type: ignore[attr-defined]
+            choice = policy.route(admission)
+            for pool, index in zip(costs, choice, strict=topology == "2P4D"):
+                names, values = terms[pool]
+                assert names == tuple(policy.params[pool]) and values.shape == (*costs[pool].shape, len(names))
+                assert values.sum(axis=-1) == pytest.approx(costs[pool])
+                assert costs[pool].argmin() == index
+            last = admission.now
+            simulated.send(*choice)
+
+
+def test_costs_of_many_admissions_are_those_of_each() -> None:
+    on = scenes.cluster()
+    arrays, policy = FeatureArrays.of_cluster(on), parse('linear(prefill={"tight*queued": 2, "index": 1}, decode={})')
+    simulated = scenes.simulator(on, OF)
+    assert simulated.run()
+    features = arrays.of_admission(simulated.admission())
+    together = policy.costs({name: np.stack([values, 2 * values]) for name, values in features.items()})
+    assert together is not None and (together["prefill"][0] == policy.costs(features)["prefill"]).all()  # type: ignore[index]
+    assert together["decode"].shape == (2, 4) and (together["decode"] == 0).all()
+
+
+def test_a_policy_without_costs_says_so() -> None:
+    assert parse("least-loaded").costs({}) is None

@@ -28,6 +28,7 @@ NEED_CONSTANTS = (
     "marginal-cost",
     "simulator-naive",
     "linear",
+    "network",
 )
 
 
@@ -194,3 +195,15 @@ def test_length_threshold_sends_long_outputs_to_the_upper_half() -> None:
     of = scenes.trace()
     decodes = np.array([decode for _, decode in routed(policy)])
     assert ((decodes >= 2) == (of.output > 100)).all()
+
+
+def test_a_copy_remembers_the_same_and_goes_on_by_itself() -> None:
+    on = scenes.cluster()
+    simulated = scenes.simulator(on, scenes.trace())
+    assert simulated.run()
+    admission, policy = simulated.admission(), parse("round-robin")
+    policy.route(admission)
+    twin = copy.deepcopy(policy)
+    assert policy.route(admission) == (1, 1) and policy.route(admission) == (0, 2)
+    assert twin.route(admission) == (1, 1)
+    assert (twin.hash, str(twin)) == (policy.hash, str(policy))

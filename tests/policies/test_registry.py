@@ -26,6 +26,8 @@ BUILT_IN = (
     "marginal-cost",
     "simulator-naive",
     "linear",
+    "network",
+    "lookahead",
 )
 
 

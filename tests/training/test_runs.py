@@ -22,6 +22,7 @@ from disaggroute.envs.trace import Trace
 from disaggroute.envs.window import Window
 from disaggroute.training.metrics import summarise
 from disaggroute.training.runs import (
+    LOCK,
     RESULTS_SCHEMA,
     ResultsFolder,
     Run,
@@ -86,6 +87,38 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds other files"):
         ResultsFolder.open(tmp_path, CONFIGURATION)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_in_which_all_failed_before_anything_was_done_goes_again(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), ResultsFolder.opened(tmp_path / "a" / "r", CONFIGURATION) as folder:
+        (folder.place("live", POLICY, 7) / "attempt-1").mkdir(parents=True)
+        (folder.place("live", POLICY, 7) / LOCK).touch()
+        (folder.path / "evaluation.json").touch()
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("left", ["live/a-1/7/attempt-1/client.jsonl", "runs/a-1/7.json", ".gitignore"])
+def test_a_folder_in_which_something_was_left_stays(tmp_path: Path, left: str) -> None:
+    with pytest.raises(RuntimeError), ResultsFolder.opened(tmp_path / "r", CONFIGURATION) as folder:
+        (folder.path / left).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / left).touch()
+        raise RuntimeError
+    assert (tmp_path / "r" / left).exists() and (tmp_path / "r" / "experiment.json").exists()
+
+
+def test_a_folder_that_was_there_before_or_that_another_process_uses_stays(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError), ResultsFolder.opened(tmp_path / "empty", CONFIGURATION):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == [tmp_path / "empty"] and not list((tmp_path / "empty").iterdir())
+
+    first = ResultsFolder.opened(tmp_path / "r", CONFIGURATION)
+    first.__enter__()
+    with ResultsFolder.opened(tmp_path / "r", CONFIGURATION) as folder:
+        error = RuntimeError()
+        first.__exit__(RuntimeError, error, None)
+        assert (folder.path / "experiment.json").exists()
 
 
 def test_an_unreadable_note_is_refused(tmp_path: Path) -> None:

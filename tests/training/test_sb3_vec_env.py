@@ -250,3 +250,32 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", None)
     with pytest.raises(ImportError, match=r"stable-baselines3 is not installed.*pip install 'disaggroute\[train\]'"):
         importlib.import_module(name)
+
+
+def test_it_tells_what_the_native_environment_told() -> None:
+    envs, native = made(), DisaggRouteVectorEnv(NUMBER, **SHORT, autoreset_mode="SameStep")
+    envs.seed(3)
+    envs.reset()
+    _, told = native.reset(seed=3)
+    assert data_equivalence(envs.told, told)
+    actions = np.zeros((NUMBER, 2), np.int64)
+    envs.step(actions)
+    assert data_equivalence(envs.told, native.step(actions)[-1])
+
+
+def test_each_environment_can_have_a_trace_of_its_own() -> None:
+    envs = made()
+    envs.seed_each([7, 7, 9])
+    envs.reset()
+    assert envs.told["trace_seed"].tolist() == [7, 7, 9]
+    with pytest.raises(ValueError, match="seed 30000 is held out"):
+        envs.seed_each([1, 30_000, 2])
+
+
+def test_a_policy_can_look_at_what_an_environment_awaits() -> None:
+    envs = made()
+    envs.seed_each([7, 8, 9])
+    observation = envs.reset()
+    for i in range(NUMBER):
+        prompt = envs.at_admission(i, lambda admission: admission.prompt)
+        assert prompt == round(float(observation["request"][i, 0]) * 1000)

@@ -47,6 +47,22 @@ def test_records_and_trace_come_back_as_they_were(tmp_path: Path) -> None:
     assert (stored.decided == decided).all() and (decided < 0).any()
 
 
+def test_a_request_of_a_live_run_is_due_before_it_is_sent(tmp_path: Path) -> None:
+    setting = Setting.of(MIXED)
+    prepared, policy = setting.prepare(7), make("round-robin")
+    result = setting.simulate(prepared, policy, 7, log_decisions=True)
+    card = {"name": policy.name, "params": {}, "hash": policy.hash}
+    met = met_targets(result.records, prepared.trace)
+    table = record_table(result, prepared, met, label="round-robin", policy=card, seed=7)
+    path = tmp_path / "7.parquet"
+    path.write_bytes(parquet_bytes(table))
+    assert (read_records(path).due == prepared.trace.arrival).all()
+    due = prepared.trace.arrival - 10**9
+    path.write_bytes(parquet_bytes(table.append_column("due_ps", pa.array(due))))
+    stored = read_records(path)
+    assert (stored.due == due).all() and (stored.trace.arrival == prepared.trace.arrival).all()
+
+
 @pytest.mark.parametrize("content", [b"PAR1", parquet_bytes(pa.table({"arrival_ps": [1]}))])
 def test_unreadable_records_are_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "7.parquet").write_bytes(content)

@@ -13,13 +13,14 @@ import yaml
 
 from disaggroute.envs.scenario import Scenario
 from disaggroute.policies import parse
-from disaggroute.training import tuning
+from disaggroute.training import trials, tuning
 from disaggroute.training.comparison import Comparison
 from disaggroute.training.evaluation import evaluate
 from disaggroute.training.runs import RESULTS_SCHEMA
 from disaggroute.training.table import table_console
+from disaggroute.training.trials import run_trial
 from disaggroute.training.tune_commands import _parameters
-from disaggroute.training.tuning import Search, Trial, run_trial, search
+from disaggroute.training.tuning import Search, search
 from disaggroute.training.tuning_choice import Choice, Finalist, choose
 from disaggroute.training.tuning_log import Candidate, Generation, TuningLog, candidates
 from disaggroute.training.tuning_picture import draw_search, search_figure
@@ -77,19 +78,6 @@ def test_more_workers_change_no_byte(found: Search, tmp_path: Path) -> None:
     assert content(tmp_path / "r").items() <= content(found.folder.path).items()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 64])
-def test_every_candidate_meets_every_trace_once_however_many_workers(workers: int) -> None:
-    class Pool:
-        count = workers
-
-        def run(self, function: Any, tasks: list[Trial]) -> Any:
-            return [(t.seed, t.first, [t.seed + 100.0 * p["k"] for p in t.params]) for t in reversed(tasks)]
-
-    params = [{"k": k} for k in range(7)]
-    values = tuning.evaluate_candidates(CHAT, "length-threshold", params, (5, 6, 7), Pool())  # type: ignore[arg-type]
-    assert values.tolist() == [[seed + 100.0 * k for seed in (5, 6, 7)] for k in range(7)]
-
-
 def test_a_search_that_broke_off_goes_on_where_it_stopped(
     found: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +90,7 @@ def test_a_search_that_broke_off_goes_on_where_it_stopped(
     assert len(list((tmp_path / "r" / "generations").iterdir())) == 1
 
     seeds = []
-    monkeypatch.setattr(tuning, "run_trial", lambda trial: (seeds.append(trial.seed), run_trial(trial))[1])
+    monkeypatch.setattr(trials, "run_trial", lambda trial: (seeds.append(trial.seed), run_trial(trial))[1])
     search(plan(), out=tmp_path / "r", workers=1)
     assert seeds == [3, 4, 5]
     assert content(tmp_path / "r").items() <= content(found.folder.path).items()

@@ -40,9 +40,8 @@ class Burst:
     why: str
 
     def holds(self, run: StoredRecords) -> Bools:
-        """(N,) which requests arrive in it."""
-        arrival = run.trace.arrival
-        return (arrival >= self.start) & (arrival < self.end)
+        """(N,) which requests are due in it."""
+        return (run.due >= self.start) & (run.due < self.end)
 
 
 def worst_burst(runs: Mapping[str, StoredRecords], window: Window, length_s: float = BURST_S) -> Burst:
@@ -60,8 +59,8 @@ def worst_burst(runs: Mapping[str, StoredRecords], window: Window, length_s: flo
     length, step = round(length_s * PS_PER_S), round(STEP_S * PS_PER_S)
     starts = np.arange(window.start, max(window.end - length, window.start) + 1, step)
     some = next(iter(runs.values()))
-    missed = np.array([_within(run.trace.arrival[run.measured & ~run.met], starts, length) for run in runs.values()])
-    arrived = _within(some.trace.arrival[some.measured], starts, length)
+    missed = np.array([_within(run.due[run.measured & ~run.met], starts, length) for run in runs.values()])
+    arrived = _within(some.due[some.measured], starts, length)
     spread = missed.max(axis=0) - missed.min(axis=0)
     if spread.any():
         place, why = _middle_of_best(spread), "the policies' misses differ most"

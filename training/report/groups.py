@@ -123,7 +123,7 @@ def in_segments(run: StoredRecords, kind: str, name: str, window: Window) -> tup
     names = SLO_CLASSES if kind == "class" else run.trace.families
     mine = run.measured & (index == (names.index(name) if name in names else -1))
     width = round(SEGMENT_S * PS_PER_S)
-    segment, segments = (run.trace.arrival - window.start) // width, -(-(window.end - window.start) // width)
+    segment, segments = (run.due - window.start) // width, -(-(window.end - window.start) // width)
     counts = [np.bincount(segment[which], minlength=segments).tolist() for which in (mine, mine & run.met)]
     return counts[0], counts[1]
 

@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..description import seeds_in_words
 from ..policy_style import Style
-from ..results import Results
 from ..table import number, what_counts
 from .burst import MOST_POLICIES
 from .delays import target_words
@@ -63,7 +62,8 @@ def page(material: Material, images: dict[str, bytes]) -> str:
     """
     results = material.results
     return render(
-        results,
+        policies=results.policies,
+        versions=results.versions,
         title=f"{results.description.workload} on {results.description.where}",
         facts=facts(material),
         command=results.command,
@@ -74,8 +74,9 @@ def page(material: Material, images: dict[str, bytes]) -> str:
 
 
 def render(
-    results: Results,
     *,
+    policies: Mapping[str, Mapping[str, Any]],
+    versions: Mapping[str, str],
     title: str,
     facts: Mapping[str, str],
     command: str,
@@ -86,7 +87,8 @@ def render(
     """A page about results as HTML.
 
     Args:
-        results: the runs, for their policies and versions.
+        policies: name, parameters and hash of each policy, by label.
+        versions: of the program, its code and the files.
         title: above all.
         facts: what was run, as names and values.
         command: the command line that makes it again; empty where there is none.
@@ -110,9 +112,9 @@ def render(
         command=command,
         sections=sections,
         colours={label: style.colour for label, style in styles.items()},
-        policies={label: (json.dumps(card["params"]), card["hash"]) for label, card in results.policies.items()},
+        policies={label: (json.dumps(card["params"]), card["hash"]) for label, card in policies.items()},
         remarks=remarks,
-        versions=results.versions,
+        versions=versions,
     )
 
 

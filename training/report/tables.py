@@ -25,9 +25,11 @@ class Table:
         name: one word, for links.
         title: above it.
         note: what a reader must know, one or two sentences.
-        columns: headings after the first, which is the policy's.
-        rows: policy and its cells; rows without a policy of their own (ceilings) come first.
+        columns: headings after the first.
+        rows: the first column, mostly a policy, and the cells; rows without a policy of their own (ceilings) come
+            first.
         best: row to stress, or None.
+        first: heading of the first column.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     best: int | None = None
+    first: str = "policy"
 
 
 def goodput_table(material: Material) -> Table:

@@ -45,7 +45,7 @@ class PoolTimeline:
         role: prefill, decode or mixed.
         busy: (n, BINS) requests in service: in prefill, or decoding.
         waiting: (n, BINS) requests queued, or in transit to the instance.
-        missed: times of arrival of the misses that lost their time here, s, by instance.
+        missed: when the misses that lost their time here were due, s, by instance.
     """
 
     role: str
@@ -74,7 +74,7 @@ def pool_timelines(run: StoredRecords, pools: dict[str, int], burst: Burst) -> l
     """
     misses = split_misses(run, burst.holds(run) & run.measured)
     missed = {"prefill": misses.before, "decode": misses.after, "mixed": misses.before | misses.after}
-    edges, arrival = burst_edges(burst), run.trace.arrival / PS_PER_S
+    edges, due = burst_edges(burst), run.due / PS_PER_S
     timelines = []
     for leg in legs_of(run, "mixed" in pools):
         size, (waiting, busy) = pools[leg.role], _PARTS[leg.role]
@@ -83,7 +83,7 @@ def pool_timelines(run: StoredRecords, pools: dict[str, int], burst: Burst) -> l
                 role=leg.role,
                 busy=mean_in_flight(stay(leg, *busy), edges, size),
                 waiting=mean_in_flight(stay(leg, *waiting), edges, size),
-                missed=tuple(arrival[missed[leg.role] & (leg.instance == i)] for i in range(size)),
+                missed=tuple(due[missed[leg.role] & (leg.instance == i)] for i in range(size)),
             )
         )
     return timelines
@@ -171,9 +171,9 @@ def _draw_arrivals(axes: Axes, run: StoredRecords, burst: Burst, style: Style) -
     length = (burst.end - burst.start) / PS_PER_S
     seconds = np.linspace(burst.start, burst.end, max(1, round(length)) + 1) / PS_PER_S
     here = burst.holds(run) & run.measured
-    arrival = run.trace.arrival / PS_PER_S
+    due = run.due / PS_PER_S
     for which, colour in ((here, "0.82"), (here & ~run.met, style.colour)):
-        counts, _ = np.histogram(arrival[which], seconds)
+        counts, _ = np.histogram(due[which], seconds)
         _fill_steps(axes, seconds, np.zeros(len(counts)), counts / np.diff(seconds), colour)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("arrivals\nper s", fontsize=SMALL, rotation=0, ha="right", va="center")

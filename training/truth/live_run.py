@@ -46,8 +46,7 @@ class LiveRun:
     @property
     def due(self) -> Ints:
         """(N,) when each request was to be sent: the same in every run on this trace, and what the window is about."""
-        due: Ints = self.stored.records["arrival"] - self.lateness
-        return due
+        return self.stored.due
 
     @property
     def sent(self) -> Ints:

@@ -30,7 +30,8 @@ def page(truth: Truth, images: Mapping[str, bytes], command: str) -> str:
     """
     told = truth.results.description
     return render(
-        truth.results,
+        policies=truth.results.policies,
+        versions=truth.results.versions,
         title=f"Does the simulator tell the truth? {told.workload} on {told.cluster}",
         facts=facts(truth),
         command=command,

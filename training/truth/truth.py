@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ...envs import profiles
 from ..policy_style import Style, policy_styles
 from ..results import Results, read_note, read_results
+from ..runs import fingerprint
 from .errors import Errors, errors
 from .goodput import Goodputs, goodputs
 from .live_run import read_live_runs
@@ -53,6 +56,7 @@ class Truth:
     Attributes:
         results: of the live evaluation.
         profile: of the replay, in words.
+        given: what else than the run this is made of: its profile by content, where the repeat lies; by option.
         replays: by policy, in the order of the seeds.
         overhead: of the client's way.
         errors: by policy and by seed, each quantity with and without the overhead.
@@ -67,6 +71,7 @@ class Truth:
 
     results: Results
     profile: str
+    given: dict[str, str]
     replays: dict[str, tuple[Replay, ...]]
     overhead: Overhead
     errors: tuple[ErrorLine, ...]
@@ -141,7 +146,8 @@ def compare_with_simulator(folder: Path, *, profile: str | None = None, repeat: 
         noise = measure_noise(every, repeats, overhead.total, str(repeat))
     return Truth(
         results=results,
-        profile=profile or ", ".join(dict.fromkeys(engine.name for engine in cluster.instances)),
+        profile=_in_words(profile) or ", ".join(dict.fromkeys(engine.name for engine in cluster.instances)),
+        given=_given(folder, profile, repeat),
         replays=replays,
         overhead=overhead,
         errors=tuple(_error_lines(replays, overhead)),
@@ -155,6 +161,24 @@ def compare_with_simulator(folder: Path, *, profile: str | None = None, repeat: 
         not_compared=(*without, *map(str, few)),
         styles=policy_styles(results.labels),
     )
+
+
+def _in_words(profile: str | None) -> str:
+    """A profile by its name, and by its file where it has one of its own."""
+    if profile is None:
+        return ""
+    name = profiles.load(profile).name
+    return name if name == profile else f"{name} ({profile})"
+
+
+def _given(folder: Path, profile: str | None, repeat: Path | None) -> dict[str, str]:
+    found = {}
+    if profile is not None:
+        content = profiles.load(profile)
+        found["profile"] = f"{content.name} {fingerprint(content.model_dump(mode='json'))}"
+    if repeat is not None:
+        found["repeat"] = Path(os.path.relpath(repeat.resolve(), folder.resolve())).as_posix()
+    return found
 
 
 def pairs_of(runs: list[Replay] | tuple[Replay, ...], quantity: Quantity, overhead: int) -> tuple[Floats, Floats]:

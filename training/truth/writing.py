@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs import RESULTS_SCHEMA, parquet_bytes, write_atomically
+from ..csv_file import csv_bytes
+from ..runs import RESULTS_SCHEMA, fingerprint, parquet_bytes, write_atomically
 from .figures import FIGURES, draw_figures
 from .page import page
 from .quantities import QUANTITIES, values
@@ -24,7 +25,41 @@ if TYPE_CHECKING:
 
 PAGE = "truth.html"
 
+NOTE = "comparison.json"
+"""File that says what a comparison is made of."""
+
 Row = Mapping[str, Any]
+
+
+def folder_of(truth: Truth) -> Path:
+    """Where a comparison goes unless told: `truth` in its run, with a key where it is of more than the run."""
+    name = "truth"
+    if truth.given:
+        words = [name, truth.given.get("profile", "").partition(" ")[0], Path(truth.given.get("repeat", "")).name]
+        words = [re.sub(r"[^\w.-]+", "-", word)[:60] for word in words if word]
+        name = "-".join([*words, fingerprint(truth.given)[:6]])
+    return truth.results.folder.path / name
+
+
+def check_folder(truth: Truth, folder: Path) -> None:
+    """Refuses a folder that holds a comparison of something else.
+
+    Raises:
+        ValueError: it does; says what differs.
+    """
+    try:
+        known = dict(json.loads((folder / NOTE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return
+    mine = _note(truth)
+    differ = [name for name in sorted({*known, *mine}) if known.get(name) != mine.get(name)]
+    if differ:
+        what = f"which holds a comparison of something else (other {', '.join(differ)})"
+        raise ValueError(f"out is {folder}, {what}; name another folder")
+
+
+def _note(truth: Truth) -> dict[str, Any]:
+    return {"schema_version": RESULTS_SCHEMA, "run": truth.results.folder.key} | truth.given
 
 
 def write_truth(truth: Truth, folder: Path, command: str) -> list[Path]:
@@ -39,10 +74,13 @@ def write_truth(truth: Truth, folder: Path, command: str) -> list[Path]:
         The files, the page last.
 
     Raises:
+        ValueError: as `check_folder`.
         OSError: a file cannot be written.
     """
+    check_folder(truth, folder)
     images = draw_figures(truth)
-    files = {f"{name}.csv": _csv(rows) for name, rows in tables(truth).items()}
+    files = {NOTE: (json.dumps(_note(truth), indent=1) + "\n").encode()}
+    files |= {f"{name}.csv": csv_bytes(rows) for name, rows in tables(truth).items()}
     files["requests.parquet"] = parquet_bytes(request_table(truth))
     files |= {f"{kind.name}.png": images[kind.name] for kind in FIGURES}
     files[PAGE] = page(truth, images, command).encode()
@@ -123,14 +161,3 @@ def _requests(run: Replay) -> pa.Table:
             times = values(source, output, quantity)
             columns[f"{words}_{quantity.name}_s"] = pa.array(times, mask=~np.isfinite(times))
     return pa.table(columns)
-
-
-def _csv(rows: Iterable[Row]) -> bytes:
-    """Rows as CSV with the schema version in front; numbers in full."""
-    text = io.StringIO()
-    kept = [{"schema_version": RESULTS_SCHEMA, **row} for row in rows]
-    columns = list(dict.fromkeys(name for row in kept for name in row))
-    writer = csv.DictWriter(text, columns or ["schema_version"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(kept)
-    return text.getvalue().encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -353,6 +354,24 @@ def test_the_next_token_is_told_step_by_step() -> None:
             alone.tokens("a", token)
             seen.append(token)
     assert seen == sorted(set(seen)) and len(seen) == 4  # the prompt's step emits the first
+
+
+def test_the_last_token_came_at_the_end_of_the_last_step_however_late_one_asks() -> None:
+    alone, twin = Engine(engine(), "mixed"), Engine(engine(), "mixed")
+    for each in (alone, twin):
+        each.submit("a", prompt=4, output=6, now=0)
+        each.submit("b", prompt=5, output=9, now=0)
+    seen: list[int] = []
+    while (time := alone.next_time()) is not None:
+        alone.advance(time)
+        while (token := alone.next_token_time()) is not None and token <= (alone.next_time() or 0):
+            alone.tokens("b", token)
+            seen.append(token)
+    assert len(seen) > 6
+    for before, after in pairwise(seen):
+        for now in (before, (before + after) // 2, after - 1):
+            twin.advance(now)
+            assert twin.last_token_time() == before
 
 
 def test_what_could_outlast_time_is_refused() -> None:

@@ -62,6 +62,10 @@ def test_emulated_engines_give_the_constants_that_they_tell_exactly(roles: tuple
             for prompt in (16, 200, 2000):
                 seconds = float(fits.prefill.fit.at([1, prompt, prompt**2]))
                 assert seconds == pytest.approx(spec.prompt_time(prompt) / 1e12, rel=1e-6)
+            assert fits.own_steps
+            for sequences, context in ((1, 80), (4, 600)):
+                step = float(fits.decode.fit.at([1, sequences, context]))
+                assert step == pytest.approx(spec.step_time(sequences, context) / 1e12, rel=1e-6)
             if fits.transfer is not None:
                 assert fits.own_transfers and fits.kv_bytes == 36_864
                 moved = float(fits.transfer.fit.at([1, 10]))

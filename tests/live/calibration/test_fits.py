@@ -37,7 +37,7 @@ def test_all_constants_come_back_exactly_without_noise() -> None:
     assert np.allclose(fits.prefill.fit.values, PREFILL, rtol=1e-6)
     assert fits.transfer is not None and np.allclose(fits.transfer.fit.values, TRANSFER, rtol=1e-4)
     assert np.allclose(fits.overhead.values, [OVERHEAD, PER_TOKEN], rtol=1e-4)
-    assert fits.own_count and fits.own_transfers and fits.kv_bytes == 36_864
+    assert fits.own_count and fits.own_steps and fits.own_transfers and fits.kv_bytes == 36_864
     assert fits.leg_overhead == pytest.approx(OVERHEAD + PER_TOKEN * 850, rel=0.01)
     assert furthest_step(fits) < 1e-6
 
@@ -53,7 +53,8 @@ def test_a_tenth_of_wild_measurements_and_noise_move_predictions_by_less_than_2_
 
 def test_where_engines_do_not_tell_prefill_times_the_clients_count_without_the_round_trip() -> None:
     fits = fits_of(planted(told=False), SIZES, 0)
-    assert not fits.own_count and not fits.own_transfers and fits.kv_bytes is None
+    assert not (fits.own_count or fits.own_steps or fits.own_transfers) and fits.kv_bytes is None
+    assert np.allclose(fits.decode.fit.values, DECODE, rtol=1e-6)
     assert np.allclose(fits.overhead.values, [OVERHEAD, 0])
     per_block = TRANSFER + np.array([0, PER_TOKEN * SPEC.block_size])
     assert fits.transfer is not None and np.allclose(fits.transfer.fit.values, per_block, rtol=0.02)
@@ -63,12 +64,15 @@ def test_where_engines_do_not_tell_prefill_times_the_clients_count_without_the_r
 def test_one_engine_that_does_not_tell_is_enough_to_take_the_clients_times() -> None:
     rows = [replace(row, engine_seconds=NOT_TOLD) if row.engine == "prefill/1" else row for row in planted()]
     assert not fits_of(rows, SIZES, 0).own_count
+    rows = [replace(row, engine_seconds=NOT_TOLD) if row.engine == "decode/1" else row for row in planted()]
+    assert not fits_of(rows, SIZES, 0).own_steps
 
 
 def test_a_count_that_is_missing_now_and_then_is_left_out_and_the_others_stand() -> None:
     rows = [replace(row, engine_seconds=NOT_TOLD) if row.round == 1 else row for row in planted()]
     fits = fits_of(rows, SIZES, 0)
-    assert fits.own_count and fits.own_transfers
+    assert fits.own_count and fits.own_steps and fits.own_transfers
+    assert np.allclose(fits.decode.fit.values, DECODE, rtol=1e-6)
     assert {row.round for row in fits.prefill.rows} == {0, 2}
     assert np.allclose(fits.prefill.fit.values, PREFILL, rtol=1e-6)
     assert fits.transfer is not None and np.allclose(fits.transfer.fit.values, TRANSFER, rtol=1e-4)

@@ -80,6 +80,20 @@ def test_every_constant_says_where_it_comes_from_and_how_well_it_fits(tmp_path: 
     assert "h100-qwen3-8b" in profile.source("limits.max_num_seqs").text
 
 
+def test_the_cluster_is_read_from_everywhere_and_wherever_its_folder_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(slow={"decode/1": 1.3}).write(Path("calibrations/ours"))
+    there = (tmp_path / "calibrations").rename(tmp_path / "kept")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for file in (there / "ours/cluster.yaml", Path("../kept/ours/cluster.yaml")):
+        cluster = LiveCluster.load(file)
+        assert cluster.profile == str(there / "ours/ours.yaml")
+        assert Path(str(cluster.decode[1].profile)).parent == there / "ours"
+
+
 def test_the_cluster_believes_in_the_profile(tmp_path: Path) -> None:
     path = made(cluster={"slo": None}).write(tmp_path)
     cluster = LiveCluster.load(tmp_path / "cluster.yaml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from disaggroute.live.emulator.measurements import Histogram
@@ -79,6 +80,8 @@ def test_the_counters_and_histograms_count_what_was_served() -> None:
         assert after["vllm:external_prefix_cache_hits_total"] == 60
         assert after['vllm:request_success_total{finished_reason="length"}'] == 2
         assert after["vllm:inter_token_latency_seconds_count"] == 14
+        decoded = after["vllm:request_decode_time_seconds_sum"]
+        assert after["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decoded, rel=1e-9)
         assert after["vllm:request_generation_tokens_sum"] == 16
         assert after["vllm:nixl_bytes_transferred_sum"] == 5 * 16 * 36_864
         assert before["vllm:time_to_first_token_seconds_count"] == 3

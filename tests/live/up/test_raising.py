@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,16 +12,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner
 
 from disaggroute.__main__ import app
 from disaggroute.live.cluster_file import LiveCluster
-from disaggroute.live.engines.ports import is_free
+from disaggroute.live.engines.ports import free_port, is_free
 from disaggroute.live.engines.signs_of_life import is_healthy
 from disaggroute.live.running import running
 from disaggroute.live.up import commands, processes, raising, state
+from disaggroute.live.up.lost import end_lost, lost
 from disaggroute.live.up.processes import look, marks
 from disaggroute.live.up.raising import down, up
 from disaggroute.live.up.standing import standing, standings
@@ -366,6 +369,52 @@ def test_a_port_that_somebody_has_taken_meanwhile_is_named(
         sentence = f"the port of decode/0 is {engine.port}, which is taken; end what listens there"
         with pytest.raises(ValueError, match=sentence):
             up(file, "c.yaml", quiet)
+
+
+@pytest.fixture
+def lost_engines(tmp_path: Path) -> Iterator[State]:
+    """Engines that run and whose state was removed; no other test's have their name."""
+    name = f"lost-{uuid4().hex[:8]}"
+    up(pretended(tmp_path, name=name, launch={"port": free_port()}), "c.yaml", quiet)
+    state = state_of(StateFolder(name))
+    shutil.rmtree(StateFolder(name).path)
+    yield state
+    end_lost(name)
+
+
+def test_engines_whose_state_was_removed_are_told_and_can_be_ended(lost_engines: State) -> None:
+    name = lost_engines.name
+    pids = [each.process.pid for each in lost(name)]
+    assert len(pids) == 2
+    for words in (["status"], ["down", name]):
+        done = CliRunner().invoke(app, ["live", *words])
+        engines = f"prefill-0 (pid {pids[0]}), decode-0 (pid {pids[1]}) of {name}"
+        assert f"not written down here, but running: {engines}; where `live up` was given" in done.stderr, words
+        assert f"`disaggroute live down {name} --lost`" in done.stderr
+    assert len(of_launch(lost_engines.launch)) == 2
+    done = CliRunner().invoke(app, ["live", "down", name, "--lost"])
+    assert done.exit_code == 0 and done.stdout == f"{name} is down; 2 engines ended\n" and done.stderr == ""
+    assert not of_launch(lost_engines.launch)
+
+
+def test_a_port_that_a_lost_engine_has_is_named_with_the_way_out(tmp_path: Path, lost_engines: State) -> None:
+    name, port = lost_engines.name, lost_engines.engines[0].port
+    pid = lost(name)[0].process.pid
+    sentence = (
+        rf"the port of prefill/0 is {port}, which is taken; it is prefill-0 of {name} \(pid {pid}\), which is not "
+        rf"written down here; `disaggroute live down {name} --lost` ends it, or give another"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        up(pretended(tmp_path, name=name, launch={"port": port}), "c.yaml", quiet)
+
+
+def test_engines_that_are_written_down_are_not_lost(tmp_path: Path) -> None:
+    name = f"kept-{uuid4().hex[:8]}"
+    up(pretended(tmp_path, name=name), "c.yaml", quiet)
+    try:
+        assert lost(name) == [] and end_lost(name) == 0 and len(of_launch(launch_of(name))) == 2
+    finally:
+        down(name)
 
 
 def test_an_interrupted_up_takes_down_what_it_has_started(tmp_path: Path, folder: StateFolder) -> None:

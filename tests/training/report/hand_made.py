@@ -35,7 +35,10 @@ def request(arrival: float, *times: float, **more: Any) -> dict[str, Any]:
 
 
 def run(*rows: dict[str, Any], families: tuple[str, ...] = ("trace",), warmup: float = 0.0) -> StoredRecords:
-    """Records of requests sorted by arrival; those that arrive in the first `warmup` seconds are not measured."""
+    """Records of requests sorted by arrival; those that are due in the first `warmup` seconds are not measured.
+
+    A request is due at its `due`, by default when it arrives.
+    """
     n = len(rows)
     records = np.zeros(n, RECORD)
     for name in (*TIMES, *LATER):
@@ -56,8 +59,9 @@ def run(*rows: dict[str, Any], families: tuple[str, ...] = ("trace",), warmup: f
     )
     ttft, span = (records[a] - records[b] for a, b in (("first_token", "arrival"), ("last_token", "first_token")))
     met = (records["status"] == FINISHED) & (ttft <= trace.ttft_target) & (span <= (output - 1) * trace.tpot_target)
-    measured = records["arrival"] >= round(warmup * SECOND)
-    return StoredRecords(records, trace, _ps(rows, "decided", -1.0), met, measured)
+    due = _ps(tuple({"due": row["arrival"]} | row for row in rows), "due", 0.0)
+    measured = due >= round(warmup * SECOND)
+    return StoredRecords(records, trace, due, _ps(rows, "decided", -1.0), met, measured)
 
 
 def _ps(rows: tuple[dict[str, Any], ...], name: str, otherwise: float) -> np.ndarray:

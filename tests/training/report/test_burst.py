@@ -50,6 +50,15 @@ def test_what_arrives_in_the_warm_up_does_not_count() -> None:
     assert burst.start < 150 * SECOND < burst.end
 
 
+def test_a_request_counts_by_when_it_was_due_however_late_it_was_sent() -> None:
+    window = Window(10 * SECOND, 70 * SECOND)
+    early, late = request(10.01, *[10.01] * 5, due=9.99), request(70.01, *[70.01] * 4, 99, due=69.99)
+    got = run(early, request(40, *[40.0] * 5), late, warmup=10)
+    burst = worst_burst({"a": got}, window)
+    assert (burst.holds(got) & got.measured).tolist() == [False, True, True]
+    assert burst.why == "most requests miss their targets"
+
+
 def test_a_window_shorter_than_a_burst_is_shown_whole() -> None:
     window = Window(10 * SECOND, 10 * SECOND + SECOND // 2)
     burst = worst_burst({"a": arrivals(10.2)}, window)

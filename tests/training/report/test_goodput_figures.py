@@ -92,6 +92,12 @@ def test_arrivals_and_hits_of_a_group_are_counted_in_segments_of_ten_seconds() -
     assert in_segments(records, "family", "unknown", window) == ([0, 0, 0], [0, 0, 0])
 
 
+def test_a_request_that_was_sent_late_is_counted_in_the_segment_in_which_it_was_due() -> None:
+    records = run(request(1, *[1.0] * 5), request(20.1, *[20.1] * 5, due=19.9))
+    window = Window(0, 20 * SECOND)
+    assert in_segments(records, "class", "tight", window) == ([1, 1], [1, 1])
+
+
 def test_groups_of_one_real_trace_get_their_intervals_from_its_blocks(tmp_path: Path) -> None:
     path = tmp_path / "recorded.csv"
     rows = "".join(f"{k * 0.05},{50 + k * k % 900},{5 + k % 60}\n" for k in range(6_000))

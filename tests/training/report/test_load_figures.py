@@ -122,6 +122,17 @@ def test_the_timeline_figure_has_a_column_per_policy_and_tells_its_misses(materi
     assert marked == missed == int(label.split("\n")[1].split()[0])
 
 
+def test_the_timeline_counts_the_requests_that_the_table_counts_though_some_were_sent_late(material: Material) -> None:
+    label, records = next(iter(material.records.items()))
+    late = np.zeros(len(records.due), np.int64)
+    late[np.flatnonzero(records.measured)[-1]] = 10**14  # Sent long after the window.
+    changed = replace(records, trace=replace(records.trace, arrival=records.trace.arrival + late))
+    with drawing():
+        figures = [draw_timeline(replace(material, records={label: each})) for each in (records, changed)]
+    before, after = (figure.axes[0].get_title(loc="left") for figure in figures)
+    assert before == after and f" of {int(records.measured.sum())} missed" in after
+
+
 def test_a_large_pool_is_drawn_as_one_map(material: Material) -> None:
     results = replace(material.results, description=described(material, pools={"prefill": 1, "decode": 40}))
     with drawing():

@@ -69,6 +69,7 @@ def made_live(folder: Path, way: Way, change: Change | None = None) -> Path:
         columns["_status"] = np.zeros(len(sent), np.int8)
         if change is not None:
             change(columns)
+        columns["due_ps"] = columns["arrival_ps"] - columns["lateness_ps"]
         columns |= _met(columns)
         write_atomically(path, parquet_bytes(_table(table, columns)))
     return folder

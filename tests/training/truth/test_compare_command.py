@@ -57,8 +57,13 @@ class Compared:
     before: dict[Path, bytes]
 
     @property
+    def truth(self) -> Path:
+        (path,) = self.folder.glob("truth-again-*")
+        return path
+
+    @property
     def written(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (self.folder / "truth").iterdir()}
+        return {path.name: path.read_bytes() for path in self.truth.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +82,7 @@ def compared(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
 def test_tables_figures_and_the_page_are_written_and_named(compared: Compared) -> None:
     for words in ("Errors request by request", "The model's error beside", "Goodput, measured", "Overhead: 3.00 ms"):
         assert words in compared.output
-    truth = compared.folder / "truth"
+    truth = compared.truth
     named = {line for line in compared.output.splitlines() if line.startswith(str(truth))}
     assert named == {str(path) for path in truth.iterdir()}
     assert {path.name for path in truth.glob("*.png")} == {f"{kind.name}.png" for kind in FIGURES}
@@ -155,6 +160,27 @@ def test_another_profile_changes_the_replay(live: Make) -> None:
         truth = compare_with_simulator(folder, profile=name)
         bias[name] = next(line.errors.bias for line in truth.shown() if line.quantity.name == "tpot")
     assert bias["a40-qwen2.5-3b"] == 0.0 and bias["h100-qwen2.5-3b"] < -0.3
+
+
+def test_a_comparison_of_something_else_goes_to_another_folder(live: Make, tmp_path: Path) -> None:
+    folder = live()
+    fields = catalog.read("profiles", "a40-qwen2.5-3b")
+    file = tmp_path / "mine.yaml"
+    for name, egress in (("ours", 20), ("ours", 25)):
+        fields["transfer"]["egress_gb_per_s"] = egress
+        file.write_text(yaml.safe_dump(fields | {"name": name}))
+        assert run(folder, "--profile", file).exit_code == 0
+    assert run(folder, "--profile", "h100-qwen2.5-3b").exit_code == 0
+    assert run(folder).exit_code == 0
+    found = sorted(path.name for path in folder.glob("truth*"))
+    assert [re.sub("-[0-9a-f]{6}$", "", name) for name in found] == [
+        *("truth", "truth-h100-qwen2.5-3b", "truth-ours", "truth-ours")
+    ]
+    pages = [(folder / name / "truth.html").read_text() for name in found]
+    for page, words in zip(pages, ("a40-qwen2.5-3b", "h100-qwen2.5-3b", *[f"ours ({file})"] * 2), strict=True):
+        assert f"<dd>{words}</dd>" in page
+    said = refused(folder, "--out", folder / found[1])
+    assert f"out is {folder / found[1]}, which holds a comparison of something else (other profile); name" in said
 
 
 def test_every_row_of_a_table_has_the_same_columns(live: Make) -> None:
