@@ -23,9 +23,9 @@ from .feature_arrays import FeatureArrays
 from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
+from .simulator import layout as L
 from .simulator import stepping as W
-from .simulator.arena import PAGE_WORDS, Arena, aligned_words
-from .simulator.deadlines import NOTE_WORDS, STRETCH, STRETCH_WORDS
+from .simulator.arena import Arena, aligned_words
 from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
 
@@ -39,8 +39,6 @@ Told = tuple[Floats, Floats, Ints, Bools]
 
 MAX_THREADS = 1_024
 
-FIRST_IDS = 64
-"""Words for the first ids of a step, on the page of the open requests: there are seldom more."""
 
 
 class Episodes:
@@ -103,9 +101,7 @@ class Episodes:
         self.simulators: list[Simulator | None] = [None] * count
         self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
-        self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
-        """Of each episode: what the compiled step keeps of its open requests, and before that, backwards, ids."""
-        self._ids = list(self._notes)
+        self._ids: list[Ints] = [np.zeros(0, np.int64)] * count
         """Of each episode: pairs of a request missed and one ended in the last step."""
         self._read_ids: list[memoryview] = [ids.data for ids in self._ids]
         """The same as Python integers."""
@@ -216,21 +212,18 @@ class Episodes:
                 log_ended=True,
                 allocate=self._allocate,
                 room=self._room,
-                beside=NOTE_WORDS,
+                fates=True,
+                keep_records=self.count == 1 or not self._counted,
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns, seed=seed)
         n = len(trace)
-        room = max(n, self._room)
-        fates = (n // STRETCH + 1) * STRETCH_WORDS
-        start = -(-2 * n // PAGE_WORDS) * PAGE_WORDS + FIRST_IDS
-        if len(self._notes[i]) < start + fates:
-            self._notes[i] = self._allocate(3 * PAGE_WORDS + (2 + STRETCH_WORDS // STRETCH + 1) * (room + room // 2))
-        ids = self._ids[i] = self._notes[i][start - 1 :: -1]
-        self._read_ids[i] = ids.data
+        if len(self._ids[i]) < 2 * n:
+            self._ids[i] = self._allocate(2 * max(n + n // 2, self._room))
+            self._read_ids[i] = self._ids[i].data
         self.desks[i] = 0
         desk = self.words(i)
-        desk[W.W_FATES] = desk[W.W_IDS] = int(self._notes[i].ctypes.data) + 8 * start
+        simulator.block[L.H_IDS] = self._ids[i].ctypes.data
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1

@@ -11,6 +11,8 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .compile import inline
+from .deadlines import fetch_fates, fetch_passing, row_of
+from .learner import fetch_expected
 from .memory import ld, ldc, prefetch
 from .slots import (
     batch_strips,
@@ -50,19 +52,21 @@ def fetch_header(S: int) -> None:
 def fetch_state(S: int) -> None:
     """Asks for the state of instances and ledger, and for what the pending and the next request will touch."""
     fetch(S + L.HEADER_WORDS * 8, (min(ldc(S, L.H_O_PHASES), MOST_WORDS) - L.HEADER_WORDS) * 8)
-    fetch(slot_at(S, ld(S, L.H_PENDING)), L.SLOT_BYTES)
-    fetch(slot_at(S, ld(S, L.H_FREE_SLOT)), L.SLOT_BYTES)
-    request, stride = ld(S, L.H_NEXT), ldc(S, L.H_RECORD_STRIDE)
-    fetch(ldc(S, L.H_RECORDS) + (request - 1) * stride, 2 * stride)
-    fetch(trace_row(S, request - 1), 2 * L.TRACE_WORDS * 8)
+    pending, free = ld(S, L.H_PENDING), ld(S, L.H_FREE_SLOT)
+    prefetch(slot_at(S, pending))
+    prefetch(slot_at(S, free))
+    fetch(row_of(S, pending), L.ROW_WORDS * 8)
+    fetch(row_of(S, free), L.ROW_WORDS * 8)
+    fetch_fates(S, pending)
+    fetch(trace_row(S, ld(S, L.H_NEXT) - 1), 2 * L.TRACE_WORDS * 8)
     prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
     prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 
 
 @inline
-def next_arrival(S: int) -> int:
-    """When the request after the pending one arrives: it is likely the next to be decided on."""
-    return ldc(trace_row(S, min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)), L.T_ARRIVAL)
+def next_request(S: int) -> int:
+    """The request after the pending one: it is likely the next to be decided on."""
+    return min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)
 
 
 @inline
@@ -81,7 +85,10 @@ def crosses_soon(S: int, d: int) -> bool:
 @inline
 def fetch_acting(S: int) -> None:
     """Asks for what the instances touch that act soon: the heads of their lists, batches and crossings."""
-    t = next_arrival(S)
+    request = next_request(S)
+    t = ldc(trace_row(S, request), L.T_ARRIVAL)
+    fetch_expected(S, request)
+    fetch_passing(S, t)
     for p in range(ldc(S, L.H_PREFILLS)):
         e = engine_at(S, p)
         prefetch(slot_at(S, ld(e, L.E_QUEUE)))
@@ -95,7 +102,9 @@ def fetch_acting(S: int) -> None:
                 fetch(strips, 2 * L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
-            prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
+            k = ld(e, L.E_NEXT_FINISH) & L.KEY_MASK
+            prefetch(slot_at(S, k))
+            fetch(row_of(S, k), L.ROW_WORDS * 8)
             prefetch(slot_at(S, ld(e, L.E_HOLD)))
         if crosses_soon(S, d):
             row = ledger.decode_row(S, 0, d)

@@ -42,6 +42,18 @@ def high_product(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def log2_of(typingctx: Any, n: Any) -> Any:
+    """⌊log2 n⌋ for n ≥ 1."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, bit = ir.IntType(64), ir.IntType(1)
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word, bit]), "llvm.ctlz.i64")
+        return builder.sub(ir.Constant(word, 63), builder.call(count, [args[0], ir.Constant(bit, 1)]))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """`a if condition else b` for int64, without a branch: for conditions that no processor can predict."""
 

@@ -71,6 +71,11 @@ H_T_EVENTS = next(_h)
 H_T_LATENCY = next(_h)
 H_RECORDS = next(_h)
 H_RECORD_STRIDE = next(_h)  # bytes; 0: every request writes to one scratch row
+H_ROWS = next(_h)  # records of requests in flight, a row of ROW_WORDS per slot; 0: they are written in their place
+H_FATES = next(_h)  # deadlines of requests in flight (deadlines.py), 0: nobody asks for them
+H_KEPT = next(_h)  # 1: records are kept by request; 0: only those of who ended since H_READ, by entry of the log
+H_READ = next(_h)  # entries of the log that were read
+H_IDS = next(_h)  # address for the requests that a step tells of (stepping.py)
 H_DECISION_LOG = next(_h)  # 0: none
 H_CONSTANTS = next(_h)  # the router's constants, vectors of float64
 H_ABOUT = next(_h)  # the router's constants as features read them, one row of float64 per instance
@@ -253,6 +258,8 @@ TRACE_WORDS = 5
 R32_PREDICTED, R32_GENERATED, R32_PREEMPTIONS, R32_REROUTES = range(20, 24)
 R16_PREFILL, R16_DECODE, R16_ROUTER, R16_STATUS = range(48, 52)
 RECORD_WORDS = 13
+ROW_WORDS = 16
+"""A record with what is noted beside it: two cache lines."""
 
 # --- decision log row --------------------------------------------------------------------------------------------
 D_TIME, D_POLL = 0, 1  # words

@@ -21,6 +21,7 @@ from . import entries
 from . import layout as L
 from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
+from .deadlines import fate_words
 from .loop import DECIDE, GROW
 from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block
 
@@ -40,6 +41,8 @@ _OWN = [
     L.H_TRACE,
     L.H_RECORDS,
     L.H_RECORD_STRIDE,
+    L.H_ROWS,
+    L.H_FATES,
     L.H_DECISION_LOG,
     L.H_LOG,
     L.H_PARAMETERS,
@@ -79,7 +82,9 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
-        beside: words behind each record that compiled code may write to.
+        fates: whether compiled code tells whose miss is certain (`deadlines.py`). Records of requests in flight lie
+            together then.
+        keep_records: whether `records` is there; without it, `fates` alone see what became of a request.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -99,7 +104,8 @@ class Simulator:
         log_ended: bool = False,
         allocate: Allocate = aligned_words,
         room: int = 0,
-        beside: int = 0,
+        fates: bool = False,
+        keep_records: bool = True,
     ) -> None:
         if len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
@@ -107,11 +113,15 @@ class Simulator:
             )
         self.cluster = cluster
         self.constants = constants
-        self.records: npt.NDArray[Any] = np.zeros(0, RECORD)
-        """One row per request (dtype RECORD), valid for those that have ended."""
+        self._kept = keep_records
+        self._records: npt.NDArray[Any] = np.zeros(0, RECORD)
         self._tables = Tables.of(cluster)
         self._allocate = allocate
         self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate)
+        self._of_slots = np.zeros(0, np.int64)
+        """Deadlines, and records of requests in flight, by slot; empty without `fates`."""
+        if fates:
+            self._make_room()
         self._parameters = np.zeros(1)
         if constants is not None:
             groups, block_size = int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size
@@ -120,7 +130,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._rows = self._new_rows(room, beside)
+        self._rows = self._new_rows(room, L.ROW_WORDS - L.RECORD_WORDS if fates else 0)
         self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
     def begin(
@@ -154,9 +164,12 @@ class Simulator:
         of_requests, of_records, of_decisions, of_ended = self._rows
         self._requests = of_requests.first(len(trace))
         load_trace(self._block, trace, routers, predicted, learns, self._requests)
-        self.records = of_records.first(len(trace))
-        self._block[L.H_RECORDS] = self.records.ctypes.data
-        self._block[L.H_RECORD_STRIDE] = self.records.strides[0]
+        self._records = of_records.first(len(trace))
+        self._block[L.H_RECORDS] = self._records.ctypes.data
+        self._block[L.H_RECORD_STRIDE] = self._records.strides[0]
+        self._block[L.H_KEPT] = self._kept
+        if len(self._of_slots):
+            self._of_slots[: fate_words(int(self._block[L.H_CAPACITY]))] = FOREVER
         if self._decisions is not None:
             cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
@@ -181,6 +194,32 @@ class Simulator:
     def block(self) -> Words:
         """The state block; another one when it has grown."""
         return self._block
+
+    def _make_room(self) -> None:
+        """Gives every slot a deadline and a record; what the old ones hold stays."""
+        capacity, old = int(self._block[L.H_CAPACITY]), self._of_slots
+        fates = fate_words(capacity)
+        self._of_slots = self._allocate(fates + capacity * L.ROW_WORDS)
+        self._of_slots[:fates] = FOREVER
+        if len(old):
+            slots = capacity // 2
+            self._of_slots[: fate_words(slots)] = old[: fate_words(slots)]
+            self._of_slots[fates : fates + slots * L.ROW_WORDS] = old[fate_words(slots) :]
+        self._block[L.H_FATES] = self._of_slots.ctypes.data
+        self._block[L.H_ROWS] = self._of_slots[fates:].ctypes.data
+
+    @property
+    def records(self) -> npt.NDArray[Any]:
+        """One row per request (dtype RECORD), valid for those that have ended.
+
+        Raises:
+            RuntimeError: records are not kept.
+        """
+        if not self._kept:
+            raise RuntimeError("this simulator keeps no records")
+        if len(self._of_slots):
+            entries.write_open_records(self.address)
+        return self._records
 
     @property
     def now(self) -> int:
@@ -236,6 +275,8 @@ class Simulator:
             MemoryError: more requests in flight than the core can number.
         """
         self._block = grown(self._block, self._allocate)
+        if len(self._of_slots):
+            self._make_room()
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -305,7 +346,11 @@ class Simulator:
         own = self._block[_OWN]
         self._block[: len(snapshot.block)] = snapshot.block
         self._block[_OWN] = own
-        self.records[snapshot.requests] = snapshot.records
+        self._records[snapshot.requests] = snapshot.records
+        if len(self._of_slots):
+            rows = self._of_slots[fate_words(int(self._block[L.H_CAPACITY])) :].reshape(-1, L.ROW_WORDS)
+            words = np.ascontiguousarray(snapshot.records).view(np.int64).reshape(-1, L.RECORD_WORDS)
+            rows[: len(words), : L.RECORD_WORDS] = words
 
     def clone(self) -> Simulator:
         """An independent copy that goes on from here with records and decisions of its own."""
@@ -315,10 +360,11 @@ class Simulator:
         entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
         twin._allocate = aligned_words
         twin._rows = twin._new_rows()
-        twin.records = self.records.copy()
+        twin._records = self.records.copy()
+        twin._of_slots = self._of_slots[:0]
         twin._requests = self._requests.copy()
         twin._block[L.H_TRACE] = twin._requests.ctypes.data
-        twin._block[L.H_RECORDS] = twin.records.ctypes.data
+        twin._block[L.H_RECORDS] = twin._records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:
             twin._decisions = self._decisions.copy()

@@ -13,13 +13,13 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .ahead import fetch_acting, fetch_header, fetch_state
+from .ahead import fetch, fetch_acting, fetch_header, fetch_state
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
 from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
-from .slots import engine_at, router_of, slot_at
+from .slots import ended_record, engine_at, router_of, slot_at
 
 _count = itertools.count
 _w = _count()
@@ -27,15 +27,11 @@ W_STATE = next(_w)  # address of the state block
 W_TASK = next(_w)  # TASK_…: what to do at the next call
 W_STATUS = next(_w)  # how the last call ended: DECIDE, FINISHED or GROW
 W_START = next(_w)  # requests that arrive from here on are the agent's, ps
-W_FATES = next(_w)  # address of the open requests and their deadlines
-W_OPEN = next(_w)  # requests whose fate is open
-W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
 # what the last step brought
-W_IDS = next(_w)  # address before which lie, backwards: a request whose miss became certain, one that ended, …
-W_ENDED = next(_w)  # how many these are
-W_MISSED = next(_w)  # how many those are
+W_MISSED = next(_w)  # requests whose miss became certain
+W_ENDED = next(_w)  # requests that ended
 W_MET = next(_w)  # how many that ended met both targets
 W_WAITED = next(_w)  # Σ time that the agent's requests spent in the cluster, ps
 W_DT = next(_w)  # time that passed, ps
@@ -45,10 +41,10 @@ W_REQUEST = next(_w)  # request that awaits a decision, −1 if none
 W_SUM_MISSED = next(_w)
 W_SUM_ENDED = next(_w)
 W_SUM_MET = next(_w)
-DESK_WORDS = 24
+DESK_WORDS = 16
 
-MISSED_ID, ENDED_ID = -1, -2
-"""Where the first of each lie, in words from W_IDS; then every other one backwards."""
+MISSED_ID, ENDED_ID = 0, 1
+"""Where the first request of each lies, in words from H_IDS; then every other word."""
 
 TASK_NONE, TASK_SEND, TASK_RUN = range(3)
 """Nothing; send the pending request as the action says and run; run (after a reset, or when the block has grown)."""
@@ -78,6 +74,9 @@ HALL_WORDS = T_WEIGHTS + 3
 
 TOLD_REWARD, TOLD_DT, TOLD_NOW, TOLD_REQUEST, TOLD_DONE = range(5)
 """Rows of what is told, one word per environment (float64, times in s); of the last one byte: whether it has ended."""
+
+DESKS_AHEAD = 8
+"""Desks are asked for so far ahead: the rest is asked for by what stands in them."""
 
 PREFILL_BYTES = F.PREFILL_FEATURES * 4
 
@@ -179,6 +178,7 @@ def step_range(hall: int, first: int, end: int) -> int:
 @inline
 def fetch_ahead(desk: int, left: int) -> None:
     """Fetches what the next environments will touch; `left`: how many there are, this one included."""
+    fetch(desk + DESKS_AHEAD * (DESK_WORDS * 8), DESK_WORDS * 8)
     for stage in range(3):
         ahead = 3 - stage
         far = desk + ahead * (DESK_WORDS * 8)
@@ -188,7 +188,6 @@ def fetch_ahead(desk: int, left: int) -> None:
                 fetch_header(S)
             elif stage == 1:
                 fetch_state(S)
-                D.fetch_fates(ldc(far, W_FATES), ld(far, W_OPEN))
             else:
                 fetch_acting(S)
 
@@ -196,13 +195,11 @@ def fetch_ahead(desk: int, left: int) -> None:
 @inline
 def send_pending(S: int, desk: int, p: int, d: int) -> None:
     """Sends the pending request; its deadlines begin to count."""
-    request = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST)
-    arrival = ld(D.record_of(S, request), L.R_ARRIVAL)
+    k = ld(S, L.H_PENDING)
+    arrival = ld(D.row_of(S, k), L.R_ARRIVAL)
     send(S, p, d, 1.0)
     if arrival >= ld(desk, W_START) and arrival == ld(S, L.H_NOW):  # else re-routed: open, or its miss is counted
-        count = ld(desk, W_OPEN)
-        D.open_fate(S, ldc(desk, W_FATES), count, request)
-        st(desk, W_OPEN, count + 1)
+        D.open_fate(S, k)
         st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) + 1)
 
 
@@ -227,43 +224,40 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
     logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
-    ids, log = ldc(desk, W_IDS), ldc(S, L.H_LOG)
-    fates = ldc(desk, W_FATES)
-    count, in_flight = ld(desk, W_OPEN), ld(desk, W_IN_FLIGHT)
+    ids, log = ldc(S, L.H_IDS), ldc(S, L.H_LOG)
+    in_flight = ld(desk, W_IN_FLIGHT)
     if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
-        now = max(last, ld(D.record_of(S, ld(log, logged - 1)), L.R_END))
-    for at in range(ld(desk, W_READ), logged):
+        now = max(last, ld(ended_record(S, ld(log, logged - 1), logged - 1), L.R_END))
+    for at in range(ld(S, L.H_READ), logged):
         request = ld(log, at)
-        row = D.record_of(S, request)
+        row = ended_record(S, request, at)
         if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
-        st(ids, ENDED_ID - 2 * ended, request)
+        st(ids, ENDED_ID + 2 * ended, request)
         ended += 1
         if D.was_sent(row):
             in_flight -= 1
             waited += ld(row, L.R_END) - last
             if ld(row, D.N_PLACE) == D.SETTLED:
                 continue
-            count = D.settle(S, fates, count, row)
+            D.settle(S, row)
             if D.met_targets(row):
                 met += 1
                 continue
-        st(ids, MISSED_ID - 2 * missed, request)
+        st(ids, MISSED_ID + 2 * missed, request)
         missed += 1
-    at = D.first_passed(fates, 0, count, now)
-    while at < count:
-        request = D.request_at(fates, at)
-        row = D.record_of(S, request)
+    k = D.first_passed(S, 0, now)
+    while k >= 0:
+        row = D.row_of(S, k)
         deadline = D.next_deadline(row, now)
         if deadline < now:
-            count = D.settle(S, fates, count, row)
-            st(ids, MISSED_ID - 2 * missed, request)
+            D.settle(S, row)
+            st(ids, MISSED_ID + 2 * missed, ld32(slot_at(S, k), L.S_REQUEST))
             missed += 1
         else:
-            D.set_deadline(fates, at, deadline)
-        at = D.first_passed(fates, at, count, now)
-    st(desk, W_READ, logged)
-    st(desk, W_OPEN, count)
+            D.set_deadline(S, k, deadline)
+        k = D.first_passed(S, k, now)
+    st(S, L.H_READ, logged)
     st(desk, W_IN_FLIGHT, in_flight)
     st(desk, W_LAST, now)
     st(desk, W_DT, now - last)
@@ -339,7 +333,7 @@ def gather_missed(hall: int) -> None:
         if missed > 0:
             if count + missed <= room:
                 for at in range(missed):
-                    st(requests, count + at, ld(ldc(desk, W_IDS), MISSED_ID - 2 * at))
+                    st(requests, count + at, ld(ldc(ld(desk, W_STATE), L.H_IDS), MISSED_ID + 2 * at))
                 st(where, found, i)
                 st(ends, found, count + missed)
             found += 1

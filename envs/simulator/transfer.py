@@ -10,11 +10,14 @@ from . import layout as L
 from . import ledger
 from .arithmetic import rarely
 from .compile import inline, rare
+from .deadlines import move_fate
 from .learner import learn
 from .memory import copy_words, ld, ld32, ldc, st, st16, st32
 from .polls import before_change
 from .slots import (
     blocks_of,
+    copy_row,
+    end_record,
     engine_at,
     prefill_of,
     push_back,
@@ -103,7 +106,7 @@ def release(S: int, p: int, source: int, t: int) -> None:
 @inline
 def record_end(S: int, s: int, t: int, last: int, generated: int, status: int) -> None:
     """Writes the end of a request into its record."""
-    row = record_at(S, s)
+    row = end_record(S, s, t)
     st(row, L.R_LAST_TOKEN, last)
     st(row, L.R_END, t)
     st32(row, L.R32_GENERATED, generated)
@@ -137,7 +140,7 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
     if ldc(S, L.H_REROUTE) != 0 and generated == 0:
         again = k
         if held != 0:
-            again = copy_slot(S, k)
+            again = copy_slot(S, k, t)
         insert_lost(S, again)
     else:
         record_end(S, s, t, last, generated, 1)
@@ -148,8 +151,8 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
 
 
 @rare
-def copy_slot(S: int, k: int) -> int:
-    """A second slot for the request of slot k (`loop.is_full` has kept enough free)."""
+def copy_slot(S: int, k: int, t: int) -> int:
+    """A second slot for the request of slot k, which it leaves at t (`loop.is_full` has kept enough free)."""
     if ld(S, L.H_FREE_SLOT) >= 0:
         copy = ld(S, L.H_FREE_SLOT)
         st(S, L.H_FREE_SLOT, ld32(slot_at(S, copy), L.S_NEXT))
@@ -158,6 +161,12 @@ def copy_slot(S: int, k: int) -> int:
         st(S, L.H_HIGH, copy + 1)
     st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
     copy_words(slot_at(S, copy), slot_at(S, k), L.SLOT_WORDS)
+    if ldc(S, L.H_ROWS) != 0:
+        row = record_at(S, slot_at(S, k))
+        copy_row(record_at(S, slot_at(S, copy)), row)
+        st(row, L.R_END, t)
+    if ldc(S, L.H_FATES) != 0:
+        move_fate(S, k, copy)
     return copy
 
 
