@@ -23,7 +23,6 @@ from .feature_arrays import FeatureArrays
 from .rewards import CountedReward, Outcome
 from .setting import Setting
 from .simulator import Simulator
-from .simulator import layout as L
 from .simulator import stepping as W
 from .simulator.arena import Arena, aligned_words
 from .simulator.loop import DECIDE
@@ -101,10 +100,8 @@ class Episodes:
         self.simulators: list[Simulator | None] = [None] * count
         self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
-        self._ids: list[Ints] = [np.zeros(0, np.int64)] * count
-        """Of each episode: pairs of a request missed and one ended in the last step."""
-        self._read_ids: list[memoryview] = [ids.data for ids in self._ids]
-        """The same as Python integers."""
+        self._missed: list[memoryview] = [memoryview(b"")] * count
+        """Of each episode: requests whose miss became certain in the last step, as Python integers."""
         self._no_misses: Objects = np.empty(count, np.object_)
         self._no_misses.fill(())
         self._misses: Ints = np.zeros((3, 4 * count), np.int64)
@@ -212,18 +209,14 @@ class Episodes:
                 log_ended=True,
                 allocate=self._allocate,
                 room=self._room,
-                fates=True,
+                told=True,
                 keep_records=self.count == 1 or not self._counted,
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns, seed=seed)
-        n = len(trace)
-        if len(self._ids[i]) < 2 * n:
-            self._ids[i] = self._allocate(2 * max(n + n // 2, self._room))
-            self._read_ids[i] = self._ids[i].data
+        self._missed[i] = simulator.told[:, 1].data
         self.desks[i] = 0
         desk = self.words(i)
-        simulator.block[L.H_IDS] = self._ids[i].ctypes.data
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
@@ -244,6 +237,7 @@ class Episodes:
                 simulator = self.simulators[i]
                 if simulator is not None:
                     simulator.grow()
+                    self._missed[i] = simulator.told[:, 1].data
                     self.desks[i, W.W_STATE] = simulator.address
         self._hall_words[W.T_WHOLE] = 0
 
@@ -311,7 +305,7 @@ class Episodes:
 
     def missed_ids(self, i: int, count: int) -> tuple[int, ...]:
         """`missed` as Python integers; `count`: how many there are."""
-        return tuple(self._read_ids[i][: 2 * count : 2]) if count else ()
+        return tuple(self._missed[i][:count]) if count else ()
 
     def all_missed_ids(self) -> Objects:
         """(count,) `missed_ids` of every episode."""
@@ -329,11 +323,11 @@ class Episodes:
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._ids[i][: 2 * self.desks.item(i, W.W_MISSED) : 2].copy()
+        return self.simulator(i).told[: self.desks.item(i, W.W_MISSED), 1].copy()
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        return self._ids[i][1 : 2 * self.desks.item(i, W.W_ENDED) : 2].copy()
+        return self.simulator(i).told[: self.desks.item(i, W.W_ENDED), 0].copy()
 
     def outcome(self, i: int) -> Outcome:
         """What the last step of episode i brought."""

@@ -18,8 +18,14 @@ Ints = npt.NDArray[np.int64]
 def fixed(slo: npt.NDArray[np.int8], profile: Profile) -> tuple[Ints, Ints]:
     """TTFT and TPOT targets, each (N,) ps, from the profile by SLO class."""
     targets, loose = profile.slo_targets, slo == LOOSE
-    ttft, tpot = (np.array(by_class, np.int64) for by_class in (targets.ttft, targets.tpot))
-    return np.where(loose, ttft[LOOSE], ttft[TIGHT]), np.where(loose, tpot[LOOSE], tpot[TIGHT])
+    return _chosen(loose, targets.ttft), _chosen(loose, targets.tpot)
+
+
+def _chosen(loose: npt.NDArray[np.bool_], by_class: tuple[int, int]) -> Ints:
+    """Of two values, by SLO class, one per request; quicker than `np.where`."""
+    column: Ints = np.multiply(loose, by_class[LOOSE] - by_class[TIGHT], dtype=np.int64)
+    column += by_class[TIGHT]
+    return column
 
 
 def relative(slo: npt.NDArray[np.int8], profile: Profile, alone_ttft: Ints) -> tuple[Ints, Ints]:

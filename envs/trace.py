@@ -181,6 +181,8 @@ def slots_needed(
 
 
 def _column(name: str, key: str, given: object, dtype: npt.DTypeLike, requests: int) -> npt.NDArray[np.generic]:
+    if type(given) is np.ndarray and given.dtype == dtype and given.shape == (requests,) and given.flags.c_contiguous:
+        return given
     column = np.asarray(given)
     if column.shape != (requests,):
         raise ValueError(f"{name}: {key} has shape {column.shape}; it must be ({requests},)")

@@ -111,10 +111,6 @@ def reject(S: int, k: int, t: int) -> None:
     st16(row, L.R16_STATUS, 2)
     st(row, L.R_END, t)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
-    log = ldc(S, L.H_LOG)
-    if rarely(log != 0):
-        st(log, ld(S, L.H_LOGGED), ld32(slot_at(S, k), L.S_REQUEST))
-        st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
     recycle(S, k)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .compile import inline
-from .deadlines import fetch_fates, fetch_passing, row_of
+from .deadlines import fetch_fates, fetch_passing, fetch_request
 from .learner import fetch_expected
 from .memory import ld, ldc, prefetch
 from .slots import (
     batch_strips,
     engine_at,
+    entry_at,
     leap_of,
     phases_at,
     region,
@@ -53,13 +54,11 @@ def fetch_state(S: int) -> None:
     """Asks for the state of instances and ledger, and for what the pending and the next request will touch."""
     fetch(S + L.HEADER_WORDS * 8, (min(ldc(S, L.H_O_PHASES), MOST_WORDS) - L.HEADER_WORDS) * 8)
     pending, free = ld(S, L.H_PENDING), ld(S, L.H_FREE_SLOT)
-    prefetch(slot_at(S, pending))
-    prefetch(slot_at(S, free))
-    fetch(row_of(S, pending), L.ROW_WORDS * 8)
-    fetch(row_of(S, free), L.ROW_WORDS * 8)
+    fetch_request(S, pending)
+    fetch_request(S, free)
     fetch_fates(S, pending)
     fetch(trace_row(S, ld(S, L.H_NEXT) - 1), 2 * L.TRACE_WORDS * 8)
-    prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
+    fetch(entry_at(S, 0), L.ENTRY_WORDS * 8)
     prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 
 
@@ -103,8 +102,7 @@ def fetch_acting(S: int) -> None:
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
             k = ld(e, L.E_NEXT_FINISH) & L.KEY_MASK
-            prefetch(slot_at(S, k))
-            fetch(row_of(S, k), L.ROW_WORDS * 8)
+            fetch_request(S, k)
             prefetch(slot_at(S, ld(e, L.E_HOLD)))
         if crosses_soon(S, d):
             row = ledger.decode_row(S, 0, d)

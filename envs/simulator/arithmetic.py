@@ -54,6 +54,18 @@ def log2_of(typingctx: Any, n: Any) -> Any:
 
 
 @intrinsic
+def lowest_bit(typingctx: Any, n: Any) -> Any:
+    """Place of the lowest bit of n that is 1, n ≠ 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, bit = ir.IntType(64), ir.IntType(1)
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word, bit]), "llvm.cttz.i64")
+        return builder.call(count, [args[0], ir.Constant(bit, 1)])
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """`a if condition else b` for int64, without a branch: for conditions that no processor can predict."""
 

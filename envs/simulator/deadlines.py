@@ -16,7 +16,7 @@ from . import lanes as V
 from . import layout as L
 from .compile import inline, rare
 from .memory import ld, ld16, ld32, ldc, ldc32, prefetch, st
-from .slots import slot_at, trace_row
+from .slots import record_at, slot_at, trace_row
 
 FINISHED_STATUS, REJECTED_STATUS = 0, 2
 
@@ -43,12 +43,6 @@ STRETCH_WORDS = V.WIDTH + STRETCH
 def fate_words(slots: int) -> int:
     """Words that the deadlines of so many slots take."""
     return -(-slots // STRETCH) * STRETCH_WORDS
-
-
-@inline
-def row_of(S: int, k: int) -> int:
-    """Address of the record row of the request in slot k, and its note."""
-    return ldc(S, L.H_ROWS) + k * (L.ROW_WORDS * 8)
 
 
 @inline
@@ -80,7 +74,7 @@ def open_fate(S: int, k: int) -> None:
     first = ldc(given, L.T_ARRIVAL) + ldc(given, L.T_TTFT)
     output = ldc32(given, L.T32_OUTPUT)
     span = (output - 1) * ldc(given, L.T_TPOT) if output > 1 else NO_SPAN
-    row = row_of(S, k)
+    row = record_at(S, slot_at(S, k))
     st(row, N_PLACE, k)
     st(row, N_FIRST, first)
     st(row, N_SPAN, span)
@@ -97,7 +91,7 @@ def settle(S: int, row: int) -> None:
 @rare
 def move_fate(S: int, k: int, to: int) -> None:
     """The request in slot k, whose row is copied already, goes on in slot `to`; a fate that is not open stays so."""
-    row = row_of(S, to)
+    row = record_at(S, slot_at(S, to))
     if ld(row, N_PLACE) != SETTLED:
         st(row, N_PLACE, to)
     set_deadline(S, to, ld(group_of(S, k), k & (V.WIDTH - 1)))
@@ -153,10 +147,18 @@ def fetch_fates(S: int, k: int) -> None:
 
 
 @inline
+def fetch_request(S: int, k: int) -> None:
+    """Asks for what is known of the request in slot k."""
+    prefetch(slot_at(S, k))
+    rows = ldc(S, L.H_ROWS)
+    if rows != 0:
+        prefetch(rows + k * (L.ROW_WORDS * 8))
+        prefetch(rows + k * (L.ROW_WORDS * 8) + 64)
+
+
+@inline
 def fetch_passing(S: int, t: int) -> None:
     """Asks for the first request whose deadline passes before t."""
     k = first_passed(S, 0, t)
     if k >= 0:
-        prefetch(slot_at(S, k))
-        prefetch(row_of(S, k))
-        prefetch(row_of(S, k) + 64)
+        fetch_request(S, k)

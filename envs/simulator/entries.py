@@ -6,10 +6,9 @@ from . import layout as L
 from . import ledger
 from .admission import send, write_views
 from .compile import entry, inline
-from .deadlines import row_of
 from .loop import DECIDE, run_to_decision
 from .memory import copy_words, ld, ld32, ldc, ldc8, ldc32, ldf, st, st32
-from .slots import copy_row, engine_at, grouped, record_of, router_of, slot_at
+from .slots import engine_at, grouped, router_of, slot_at
 
 
 @entry
@@ -84,15 +83,6 @@ def view(S: int, prefill_out: int, decode_out: int) -> None:
     write_views(S, router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE)), prefill_out, decode_out)
 
 
-@entry
-def write_open_records(S: int) -> None:
-    """Writes the records of requests in flight, as far as they have come, from the rows of their slots to their place."""
-    for k in range(ld(S, L.H_HIGH)):
-        row = row_of(S, k)
-        if ld(row, L.R_END) < 0:
-            copy_row(record_of(S, ld32(slot_at(S, k), L.S_REQUEST)), row)
-
-
 @inline
 def copy_state(S: int, to: int) -> None:
     """Makes block `to` a copy of block S: what is in flight, not what is empty.
@@ -112,7 +102,7 @@ def copy_state(S: int, to: int) -> None:
     copy_words(to + batches * 8, S + batches * 8, strips * ldc(S, L.H_STRIP_STRIDE))
     capacity, words = ld(to, L.H_CAPACITY), ld(to, L.H_WORDS)
     records, record_stride = ld(to, L.H_RECORDS), ld(to, L.H_RECORD_STRIDE)
-    rows, fates = ld(to, L.H_ROWS), ld(to, L.H_FATES)
+    fates, told = ld(to, L.H_FATES), ld(to, L.H_ENTRIES)
     decisions, log = ld(to, L.H_DECISION_LOG), ld(to, L.H_LOG)
     copy_words(to, S, batches)
     copy_words(to + slots * 8, S + slots * 8, ld(S, L.H_HIGH) * L.SLOT_WORDS)
@@ -120,8 +110,8 @@ def copy_state(S: int, to: int) -> None:
     st(to, L.H_WORDS, words)
     st(to, L.H_RECORDS, records)
     st(to, L.H_RECORD_STRIDE, record_stride)
-    st(to, L.H_ROWS, rows)
     st(to, L.H_FATES, fates)
+    st(to, L.H_ENTRIES, told)
     st(to, L.H_DECISION_LOG, decisions)
     st(to, L.H_LOG, log)
 

@@ -21,9 +21,9 @@ from . import entries
 from . import layout as L
 from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
-from .deadlines import fate_words
 from .loop import DECIDE, GROW
 from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block
+from .telling import Telling
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -41,8 +41,10 @@ _OWN = [
     L.H_TRACE,
     L.H_RECORDS,
     L.H_RECORD_STRIDE,
-    L.H_ROWS,
     L.H_FATES,
+    L.H_ENTRIES,
+    L.H_ROWS,
+    L.H_MARKS,
     L.H_DECISION_LOG,
     L.H_LOG,
     L.H_PARAMETERS,
@@ -82,9 +84,8 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
-        fates: whether compiled code tells whose miss is certain (`deadlines.py`). Records of requests in flight lie
-            together then.
-        keep_records: whether `records` is there; without it, `fates` alone see what became of a request.
+        told: whether steps are told of (`stepping.py`).
+        keep_records: whether `records` is there; may be left out if steps are told of.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -104,7 +105,7 @@ class Simulator:
         log_ended: bool = False,
         allocate: Allocate = aligned_words,
         room: int = 0,
-        fates: bool = False,
+        told: bool = False,
         keep_records: bool = True,
     ) -> None:
         if len(cluster.instances) > L.MAX_INSTANCES:
@@ -118,10 +119,7 @@ class Simulator:
         self._tables = Tables.of(cluster)
         self._allocate = allocate
         self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate)
-        self._of_slots = np.zeros(0, np.int64)
-        """Deadlines, and records of requests in flight, by slot; empty without `fates`."""
-        if fates:
-            self._make_room()
+        self._telling = Telling(allocate, room, keep_records) if told else None
         self._parameters = np.zeros(1)
         if constants is not None:
             groups, block_size = int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size
@@ -130,7 +128,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._rows = self._new_rows(room, L.ROW_WORDS - L.RECORD_WORDS if fates else 0)
+        self._rows = self._new_rows(room, L.ROW_WORDS - L.RECORD_WORDS if told else 0)
         self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
     def begin(
@@ -164,18 +162,18 @@ class Simulator:
         of_requests, of_records, of_decisions, of_ended = self._rows
         self._requests = of_requests.first(len(trace))
         load_trace(self._block, trace, routers, predicted, learns, self._requests)
-        self._records = of_records.first(len(trace))
-        self._block[L.H_RECORDS] = self._records.ctypes.data
-        self._block[L.H_RECORD_STRIDE] = self._records.strides[0]
-        self._block[L.H_KEPT] = self._kept
-        if len(self._of_slots):
-            self._of_slots[: fate_words(int(self._block[L.H_CAPACITY]))] = FOREVER
+        if self._kept:
+            self._records = of_records.first(len(trace))
+            self._block[L.H_RECORDS] = self._records.ctypes.data
+            self._block[L.H_RECORD_STRIDE] = self._records.strides[0]
+        if self._telling is not None:
+            self._telling.begin(self._block, len(trace))
         if self._decisions is not None:
             cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
             self._decisions = of_decisions.first(room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
-        if self._ended is not None:
+        if self._ended is not None and self._kept:
             self._ended = of_ended.first(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
@@ -195,19 +193,6 @@ class Simulator:
         """The state block; another one when it has grown."""
         return self._block
 
-    def _make_room(self) -> None:
-        """Gives every slot a deadline and a record; what the old ones hold stays."""
-        capacity, old = int(self._block[L.H_CAPACITY]), self._of_slots
-        fates = fate_words(capacity)
-        self._of_slots = self._allocate(fates + capacity * L.ROW_WORDS)
-        self._of_slots[:fates] = FOREVER
-        if len(old):
-            slots = capacity // 2
-            self._of_slots[: fate_words(slots)] = old[: fate_words(slots)]
-            self._of_slots[fates : fates + slots * L.ROW_WORDS] = old[fate_words(slots) :]
-        self._block[L.H_FATES] = self._of_slots.ctypes.data
-        self._block[L.H_ROWS] = self._of_slots[fates:].ctypes.data
-
     @property
     def records(self) -> npt.NDArray[Any]:
         """One row per request (dtype RECORD), valid for those that have ended.
@@ -217,9 +202,13 @@ class Simulator:
         """
         if not self._kept:
             raise RuntimeError("this simulator keeps no records")
-        if len(self._of_slots):
-            entries.write_open_records(self.address)
         return self._records
+
+    @property
+    def told(self) -> Words:
+        """(N, 2) what the last step tells of: requests that ended, and requests whose miss became certain."""
+        assert self._telling is not None
+        return self._telling.told
 
     @property
     def now(self) -> int:
@@ -275,8 +264,8 @@ class Simulator:
             MemoryError: more requests in flight than the core can number.
         """
         self._block = grown(self._block, self._allocate)
-        if len(self._of_slots):
-            self._make_room()
+        if self._telling is not None:
+            self._telling.grow(self._block)
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -347,10 +336,6 @@ class Simulator:
         self._block[: len(snapshot.block)] = snapshot.block
         self._block[_OWN] = own
         self._records[snapshot.requests] = snapshot.records
-        if len(self._of_slots):
-            rows = self._of_slots[fate_words(int(self._block[L.H_CAPACITY])) :].reshape(-1, L.ROW_WORDS)
-            words = np.ascontiguousarray(snapshot.records).view(np.int64).reshape(-1, L.RECORD_WORDS)
-            rows[: len(words), : L.RECORD_WORDS] = words
 
     def clone(self) -> Simulator:
         """An independent copy that goes on from here with records and decisions of its own."""
@@ -361,7 +346,7 @@ class Simulator:
         twin._allocate = aligned_words
         twin._rows = twin._new_rows()
         twin._records = self.records.copy()
-        twin._of_slots = self._of_slots[:0]
+        twin._telling = None
         twin._requests = self._requests.copy()
         twin._block[L.H_TRACE] = twin._requests.ctypes.data
         twin._block[L.H_RECORDS] = twin._records.ctypes.data

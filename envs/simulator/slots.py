@@ -7,7 +7,7 @@ the slots. Slots are named by their number, −1 means none.
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import pick, rarely, udiv
+from .arithmetic import lowest_bit, pick, rarely, udiv
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 
@@ -99,16 +99,10 @@ def record_of(S: int, request: int) -> int:
 
 
 @inline
-def ended_record(S: int, request: int, at: int) -> int:
-    """Address of the record row of a request that has ended, which is entry `at` of the log."""
-    return record_of(S, pick(ldc(S, L.H_KEPT) != 0, request, at - ld(S, L.H_READ)))
-
-
-@inline
 def record_at(S: int, s: int) -> int:
     """Address of the record row of the request in slot address s, which is in flight.
 
-    Where hundreds of clusters take turns, the row of its slot, which was in use a moment ago: fewer cache misses.
+    Where records are not kept, the row of its slot: hundreds of clusters that take turns touch fewer pages so.
     """
     rows = ldc(S, L.H_ROWS)
     if rows != 0:
@@ -117,15 +111,26 @@ def record_at(S: int, s: int) -> int:
 
 
 @inline
+def entry_at(S: int, n: int) -> int:
+    """Address of entry n of what a step tells of."""
+    return ldc(S, L.H_ENTRIES) - (n + 1) * (L.ENTRY_WORDS * 8)
+
+
+@inline
 def end_record(S: int, s: int, t: int) -> int:
-    """Address of the record row of the request in slot address s, which ends at t: from now on in its place."""
-    row = record_at(S, s)
-    if ldc(S, L.H_ROWS) == 0:
-        return row
-    record = ended_record(S, ld32(s, L.S_REQUEST), ld(S, L.H_LOGGED))
-    copy_row(record, row)
-    st(row, L.R_END, t)
-    return record
+    """Address for the record row of the request in slot address s, which ends at t; it is in the log now."""
+    n = ld(S, L.H_LOGGED)
+    if ldc(S, L.H_ROWS) != 0:
+        st(S, L.H_LOGGED, n + 1)
+        entry, row = entry_at(S, n), record_at(S, s)
+        st(entry, L.N_ENDED, ld32(s, L.S_REQUEST))
+        copy_row(entry, row)
+        return entry
+    log = ldc(S, L.H_LOG)
+    if rarely(log != 0):
+        st(log, n, ld32(s, L.S_REQUEST))
+        st(S, L.H_LOGGED, n + 1)
+    return record_at(S, s)
 
 
 @inline
@@ -269,6 +274,17 @@ def take_slot(S: int) -> int:
     """A slot for one more request; the caller has made sure that one is free."""
     st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
     k = ld(S, L.H_FREE_SLOT)
+    marks = ldc(S, L.H_MARKS)
+    if marks != 0:
+        word = k >> 6
+        left = ld(marks, word) & ~(1 << (k & 63))
+        st(marks, word, left)
+        left &= -1 << (k & 63)
+        if left == 0:
+            st(S, L.H_FREE_SLOT, next_free(S, marks, word))
+        else:
+            st(S, L.H_FREE_SLOT, word * 64 + lowest_bit(left))
+        return k
     if k >= 0:
         st(S, L.H_FREE_SLOT, ld32(slot_at(S, k), L.S_NEXT))
         return k
@@ -277,9 +293,34 @@ def take_slot(S: int) -> int:
     return k
 
 
+@rare
+def next_free(S: int, marks: int, word: int) -> int:
+    """The next free slot behind a word of marks, then from the first on; if there is none, more come into use.
+
+    Requests that arrive one after the other get slots beside each other, as far as these are free: what happens to them
+    happens at about the same time, and then touches few pages.
+    """
+    words = ld(S, L.H_HIGH) >> 6
+    for _ in range(words):
+        word = word + 1 if word + 1 < words else 0
+        if ld(marks, word) != 0:
+            return word * 64 + lowest_bit(ld(marks, word))
+    if ld(S, L.H_HIGH) == ldc(S, L.H_CAPACITY):
+        return -1
+    st(marks, words, -1)
+    st(S, L.H_HIGH, (words + 1) * 64)
+    return words * 64
+
+
 @inline
 def recycle(S: int, k: int) -> None:
     """Gives slot k back."""
+    st(S, L.H_LIVE, ld(S, L.H_LIVE) - 1)
+    marks = ldc(S, L.H_MARKS)
+    if marks != 0:
+        st(marks, k >> 6, ld(marks, k >> 6) | (1 << (k & 63)))
+        if rarely(ld(S, L.H_FREE_SLOT) < 0):
+            st(S, L.H_FREE_SLOT, k)
+        return
     st32(slot_at(S, k), L.S_NEXT, ld(S, L.H_FREE_SLOT))
     st(S, L.H_FREE_SLOT, k)
-    st(S, L.H_LIVE, ld(S, L.H_LIVE) - 1)

@@ -19,7 +19,7 @@ from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
 from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
-from .slots import ended_record, engine_at, router_of, slot_at
+from .slots import engine_at, entry_at, record_at, record_of, router_of, slot_at
 
 _count = itertools.count
 _w = _count()
@@ -42,9 +42,6 @@ W_SUM_MISSED = next(_w)
 W_SUM_ENDED = next(_w)
 W_SUM_MET = next(_w)
 DESK_WORDS = 16
-
-MISSED_ID, ENDED_ID = 0, 1
-"""Where the first request of each lies, in words from H_IDS; then every other word."""
 
 TASK_NONE, TASK_SEND, TASK_RUN = range(3)
 """Nothing; send the pending request as the action says and run; run (after a reset, or when the block has grown)."""
@@ -77,8 +74,6 @@ TOLD_REWARD, TOLD_DT, TOLD_NOW, TOLD_REQUEST, TOLD_DONE = range(5)
 
 DESKS_AHEAD = 8
 """Desks are asked for so far ahead: the rest is asked for by what stands in them."""
-
-PREFILL_BYTES = F.PREFILL_FEATURES * 4
 
 
 @inline
@@ -196,7 +191,7 @@ def fetch_ahead(desk: int, left: int) -> None:
 def send_pending(S: int, desk: int, p: int, d: int) -> None:
     """Sends the pending request; its deadlines begin to count."""
     k = ld(S, L.H_PENDING)
-    arrival = ld(D.row_of(S, k), L.R_ARRIVAL)
+    arrival = ld(record_at(S, slot_at(S, k)), L.R_ARRIVAL)
     send(S, p, d, 1.0)
     if arrival >= ld(desk, W_START) and arrival == ld(S, L.H_NOW):  # else re-routed: open, or its miss is counted
         D.open_fate(S, k)
@@ -210,6 +205,8 @@ def run_to_agent(S: int, start: int) -> int:
         status = run_to_decision(S, L.FOREVER)
         if status != DECIDE or ld(S, L.H_NOW) >= start:
             return status
+        if ldc(S, L.H_ROWS) != 0:
+            st(S, L.H_LOGGED, 0)  # who has ended by now is none of the agent's
         router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
         p, d, probability = least_loaded(S, router)
         send(S, p, d, probability)
@@ -224,16 +221,15 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
     logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
-    ids, log = ldc(S, L.H_IDS), ldc(S, L.H_LOG)
     in_flight = ld(desk, W_IN_FLIGHT)
     if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
-        now = max(last, ld(ended_record(S, ld(log, logged - 1), logged - 1), L.R_END))
+        now = max(last, ld(ended_record(S, logged - 1), L.R_END))
     for at in range(ld(S, L.H_READ), logged):
-        request = ld(log, at)
-        row = ended_record(S, request, at)
+        row = ended_record(S, at)
         if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
-        st(ids, ENDED_ID + 2 * ended, request)
+        request = ended_request(S, at)
+        st(entry_at(S, ended), L.N_ENDED, request)
         ended += 1
         if D.was_sent(row):
             in_flight -= 1
@@ -244,20 +240,23 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
             if D.met_targets(row):
                 met += 1
                 continue
-        st(ids, MISSED_ID + 2 * missed, request)
+        st(entry_at(S, missed), L.N_MISSED, request)
         missed += 1
     k = D.first_passed(S, 0, now)
     while k >= 0:
-        row = D.row_of(S, k)
+        row = record_at(S, slot_at(S, k))
         deadline = D.next_deadline(row, now)
         if deadline < now:
             D.settle(S, row)
-            st(ids, MISSED_ID + 2 * missed, ld32(slot_at(S, k), L.S_REQUEST))
+            st(entry_at(S, missed), L.N_MISSED, ld32(slot_at(S, k), L.S_REQUEST))
             missed += 1
         else:
             D.set_deadline(S, k, deadline)
         k = D.first_passed(S, k, now)
-    st(S, L.H_READ, logged)
+    if ldc(S, L.H_ROWS) == 0:
+        st(S, L.H_READ, logged)
+    elif logged > 0:  # all was read, and need not be kept
+        st(S, L.H_LOGGED, 0)
     st(desk, W_IN_FLIGHT, in_flight)
     st(desk, W_LAST, now)
     st(desk, W_DT, now - last)
@@ -273,6 +272,18 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     st(desk, W_SUM_ENDED, ld(desk, W_SUM_ENDED) + ended)
     st(desk, W_SUM_MET, ld(desk, W_SUM_MET) + met)
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
+
+
+@inline
+def ended_request(S: int, at: int) -> int:
+    """The request that entry `at` of the log names."""
+    return ld(ldc(S, L.H_LOG), at) if ldc(S, L.H_ROWS) == 0 else ld(entry_at(S, at), L.N_ENDED)
+
+
+@inline
+def ended_record(S: int, at: int) -> int:
+    """Address of the record row of the request that entry `at` of the log names."""
+    return record_of(S, ended_request(S, at)) if ldc(S, L.H_ROWS) == 0 else entry_at(S, at)
 
 
 @inline
@@ -295,16 +306,16 @@ def observe(S: int, hall: int, i: int) -> None:
     F.write_request(S, router, s, ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4))
     prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
     first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)
+    F.write_prefills(S, router, s, first, profiles)
     for p in range(prefills):
-        F.write_prefill(S, router, s, p, first + p * PREFILL_BYTES, profiles)
         st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
-    clear_bytes(first + prefills * PREFILL_BYTES, (rows - prefills) * PREFILL_BYTES)
+    clear_bytes(first + prefills * F.PREFILL_BYTES, (rows - prefills) * F.PREFILL_BYTES)
     first, rows, size = decode_rows(hall, i), ldc(hall, T_DECODE_ROWS), ldc(hall, T_DECODE_BYTES)
+    if ldc(S, L.H_MIXED) == 0:
+        F.write_decodes(S, router, s, first, profiles)
+    else:
+        F.write_mixes(S, router, s, first, profiles)
     for d in range(decodes):
-        if ldc(S, L.H_MIXED) != 0:
-            F.write_mixed(S, router, s, d, first + d * size, profiles)
-        else:
-            F.write_decode(S, router, s, d, first + d * size, profiles)
         st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
     clear_bytes(first + decodes * size, (rows - decodes) * size)
 
@@ -312,7 +323,7 @@ def observe(S: int, hall: int, i: int) -> None:
 @inline
 def prefill_rows(hall: int, i: int) -> int:
     """Address of environment i's rows of PREFILL."""
-    return ldc(hall, T_PREFILL) + i * (ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+    return ldc(hall, T_PREFILL) + i * (ldc(hall, T_PREFILL_ROWS) * F.PREFILL_BYTES)
 
 
 @inline
@@ -333,7 +344,7 @@ def gather_missed(hall: int) -> None:
         if missed > 0:
             if count + missed <= room:
                 for at in range(missed):
-                    st(requests, count + at, ld(ldc(ld(desk, W_STATE), L.H_IDS), MISSED_ID + 2 * at))
+                    st(requests, count + at, ld(entry_at(ld(desk, W_STATE), at), L.N_MISSED))
                 st(where, found, i)
                 st(ends, found, count + missed)
             found += 1
@@ -346,5 +357,5 @@ def gather_missed(hall: int) -> None:
 def observe_nothing(hall: int, i: int) -> None:
     """Nothing awaits a decision in environment i: its observation is zero."""
     clear_bytes(ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4), F.REQUEST_COLUMNS * 4)
-    clear_bytes(prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+    clear_bytes(prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS) * F.PREFILL_BYTES)
     clear_bytes(decode_rows(hall, i), ldc(hall, T_DECODE_ROWS) * ldc(hall, T_DECODE_BYTES))

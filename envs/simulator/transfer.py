@@ -25,6 +25,7 @@ from .slots import (
     recycle,
     set_wake,
     slot_at,
+    take_slot,
     wake_of,
 )
 
@@ -112,10 +113,6 @@ def record_end(S: int, s: int, t: int, last: int, generated: int, status: int) -
     st32(row, L.R32_GENERATED, generated)
     st16(row, L.R16_STATUS, status)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
-    log = ldc(S, L.H_LOG)
-    if rarely(log != 0):
-        st(log, ld(S, L.H_LOGGED), ld32(s, L.S_REQUEST))
-        st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
 
 
 @inline
@@ -140,7 +137,7 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
     if ldc(S, L.H_REROUTE) != 0 and generated == 0:
         again = k
         if held != 0:
-            again = copy_slot(S, k, t)
+            again = copy_slot(S, k)
         insert_lost(S, again)
     else:
         record_end(S, s, t, last, generated, 1)
@@ -151,20 +148,12 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
 
 
 @rare
-def copy_slot(S: int, k: int, t: int) -> int:
-    """A second slot for the request of slot k, which it leaves at t (`loop.is_full` has kept enough free)."""
-    if ld(S, L.H_FREE_SLOT) >= 0:
-        copy = ld(S, L.H_FREE_SLOT)
-        st(S, L.H_FREE_SLOT, ld32(slot_at(S, copy), L.S_NEXT))
-    else:
-        copy = ld(S, L.H_HIGH)
-        st(S, L.H_HIGH, copy + 1)
-    st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
+def copy_slot(S: int, k: int) -> int:
+    """A second slot for the request of slot k, which it leaves (`loop.is_full` has kept enough free)."""
+    copy = take_slot(S)
     copy_words(slot_at(S, copy), slot_at(S, k), L.SLOT_WORDS)
     if ldc(S, L.H_ROWS) != 0:
-        row = record_at(S, slot_at(S, k))
-        copy_row(record_at(S, slot_at(S, copy)), row)
-        st(row, L.R_END, t)
+        copy_row(record_at(S, slot_at(S, copy)), record_at(S, slot_at(S, k)))
     if ldc(S, L.H_FATES) != 0:
         move_fate(S, k, copy)
     return copy

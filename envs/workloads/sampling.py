@@ -17,6 +17,10 @@ Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.int8]
 Tokens = npt.NDArray[np.int32]
 
+BLOCK = 256
+"""Numbers are drawn, and then looked up, for so many requests at a time: short loops, that wait for many tables' cache
+lines at once."""
+
 STREAMS: tuple[Purpose, ...] = ("families", "prompts", "outputs", "classes")
 """That decide family, prompt, output and SLO class."""
 
@@ -77,14 +81,20 @@ def _draw(
     output: Tokens,
     slo: Bytes,
 ) -> None:
-    families = len(tight_shares)
+    families, n = len(tight_shares), len(family)
     kinds, prompts, outputs, classes = begin(words[0]), begin(words[1]), begin(words[2]), begin(words[3])
-    for k in range(len(family)):
-        kinds, prompts, outputs, classes = step(kinds), step(prompts), step(outputs), step(classes)
-        one = place_of(tables, starts, guides, cells, 0, uniform(kinds))
-        family[k] = one
-        slo[k] = uniform(classes) >= tight_shares[one]
-        one += 1
-        prompt[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform(prompts))
-        one += families
-        output[k] = first[one] + place_of(tables, starts, guides, cells, one, uniform(outputs))
+    for_prompt, for_output = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        count = min(BLOCK, n - start)
+        for k in range(count):
+            kinds, prompts, outputs, classes = step(kinds), step(prompts), step(outputs), step(classes)
+            for_prompt[k], for_output[k] = uniform(prompts), uniform(outputs)
+            one = place_of(tables, starts, guides, cells, 0, uniform(kinds))
+            family[start + k] = one
+            slo[start + k] = uniform(classes) >= tight_shares[one]
+        for k in range(count):
+            one = family[start + k] + 1
+            prompt[start + k] = first[one] + place_of(tables, starts, guides, cells, one, for_prompt[k])
+        for k in range(count):
+            one = family[start + k] + 1 + families
+            output[start + k] = first[one] + place_of(tables, starts, guides, cells, one, for_output[k])
