@@ -149,11 +149,11 @@ def fetch_fates(S: int, k: int) -> None:
 @inline
 def fetch_request(S: int, k: int) -> None:
     """Asks for what is known of the request in slot k."""
-    prefetch(slot_at(S, k))
-    rows = ldc(S, L.H_ROWS)
-    if rows != 0:
-        prefetch(rows + k * (L.ROW_WORDS * 8))
-        prefetch(rows + k * (L.ROW_WORDS * 8) + 64)
+    s = slot_at(S, k)
+    prefetch(s)
+    if ldc(S, L.H_ROWS) != 0:
+        prefetch(s + L.SLOT_BYTES)
+        prefetch(s + L.SLOT_BYTES + 64)
 
 
 @inline

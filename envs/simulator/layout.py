@@ -74,8 +74,8 @@ H_RECORD_STRIDE = next(_h)  # bytes; 0: every request writes to one scratch row
 # of a simulator whose steps are told (stepping.py), addresses; 0 in others
 H_FATES = next(_h)  # deadlines of requests in flight (deadlines.py)
 H_ENTRIES = next(_h)  # where entries (N_…) begin, backwards
-H_ROWS = next(_h)  # records of requests in flight, by slot; 0: records are kept, by request
 H_MARKS = next(_h)  # where records are not kept, a bit per slot: 1 if it is free
+H_ROWS = next(_h)  # 1: records are not kept; those of requests in flight lie behind their slots
 H_READ = next(_h)  # entries of the log that were read
 H_DECISION_LOG = next(_h)  # 0: none
 H_CONSTANTS = next(_h)  # the router's constants, vectors of float64
@@ -94,6 +94,7 @@ H_O_BATCH = next(_h)
 H_O_CROSS = next(_h)
 H_O_SLOTS = next(_h)
 # strides, words
+H_SLOT_BYTES = next(_h)  # from one slot to the next
 H_PHASE_STRIDE = next(_h)
 H_STRIP_STRIDE = next(_h)  # from one strip of an array to the next
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
@@ -260,7 +261,7 @@ R32_PREDICTED, R32_GENERATED, R32_PREEMPTIONS, R32_REROUTES = range(20, 24)
 R16_PREFILL, R16_DECODE, R16_ROUTER, R16_STATUS = range(48, 52)
 RECORD_WORDS = 13
 ROW_WORDS = 16
-"""A record with what is noted beside it: two cache lines."""
+"""A record with what is noted beside it: two cache lines. Where records are not kept, they lie behind each slot."""
 
 # --- entry: what a step tells of (stepping.py), the first of each kind in the first entry, … -----------------------
 # Where records are not kept, it begins with the record row of a request that has ended.

@@ -43,7 +43,6 @@ _OWN = [
     L.H_RECORD_STRIDE,
     L.H_FATES,
     L.H_ENTRIES,
-    L.H_ROWS,
     L.H_MARKS,
     L.H_DECISION_LOG,
     L.H_LOG,
@@ -118,7 +117,7 @@ class Simulator:
         self._records: npt.NDArray[Any] = np.zeros(0, RECORD)
         self._tables = Tables.of(cluster)
         self._allocate = allocate
-        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate)
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate, rows=not keep_records)
         self._telling = Telling(allocate, room, keep_records) if told else None
         self._parameters = np.zeros(1)
         if constants is not None:
@@ -282,7 +281,7 @@ class Simulator:
         pending = int(self._block[L.H_PENDING])
         if pending < 0:
             raise RuntimeError("no request awaits a decision; call run() first")
-        at = int(self._block[L.H_O_SLOTS]) + pending * L.SLOT_WORDS
+        at = int(self._block[L.H_O_SLOTS]) + pending * int(self._block[L.H_SLOT_BYTES]) // 8
         cells = self._block[at : at + L.SLOT_WORDS].view(np.int32)
         request, place = int(cells[L.S_REQUEST]), int(cells[L.S_PLACE])
         prefill = np.empty((int(self._block[L.H_ROUTED]), len(PREFILL_VIEW)), np.int64)

@@ -41,7 +41,7 @@ def blocks_of(S: int, tokens: int) -> int:
 @inline
 def slot_at(S: int, k: int) -> int:
     """Address of slot k."""
-    return region(S, L.H_O_SLOTS) + k * L.SLOT_BYTES
+    return region(S, L.H_O_SLOTS) + k * ldc(S, L.H_SLOT_BYTES)
 
 
 @inline
@@ -102,11 +102,10 @@ def record_of(S: int, request: int) -> int:
 def record_at(S: int, s: int) -> int:
     """Address of the record row of the request in slot address s, which is in flight.
 
-    Where records are not kept, the row of its slot: hundreds of clusters that take turns touch fewer pages so.
+    Where records are not kept, it lies behind the slot: hundreds of clusters that take turns touch fewer pages so.
     """
-    rows = ldc(S, L.H_ROWS)
-    if rows != 0:
-        return rows + (s - region(S, L.H_O_SLOTS)) * (L.ROW_WORDS // L.SLOT_WORDS)
+    if ldc(S, L.H_ROWS) != 0:
+        return s + L.SLOT_BYTES
     return record_of(S, ld32(s, L.S_REQUEST))
 
 

@@ -81,8 +81,13 @@ def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
     row[L.P_BATCH] = batch_address
 
 
-def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words) -> Words:
-    """An empty cluster at time 0, with room for `capacity` requests in flight and no trace."""
+def new_block(
+    cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words, *, rows: bool = False
+) -> Words:
+    """An empty cluster at time 0, with room for `capacity` requests in flight and no trace.
+
+    `rows`: the records of requests in flight lie behind their slots.
+    """
     prefills, decodes = len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)
     engines = cluster.instances
     decoders = engines[prefills:]
@@ -110,7 +115,8 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         offsets[field] = at
         at += _padded(size)
     offsets[L.H_O_CROSS] = offsets[L.H_O_BATCH] + of_batches
-    block = allocate(at + capacity * L.SLOT_WORDS)
+    slot_words = L.SLOT_WORDS + L.ROW_WORDS * rows
+    block = allocate(at + capacity * slot_words)
     block[list(offsets)] = list(offsets.values())
     header = {
         L.H_O_SLOTS: at,
@@ -122,6 +128,8 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_PRE_GROUPS: pre_groups,
         L.H_DEC_GROUPS: dec_groups,
         L.H_LEDGER_DECODE: L.PRE_GROUP * pre_groups,
+        L.H_SLOT_BYTES: 8 * slot_words,
+        L.H_ROWS: int(rows),
         L.H_PHASE_STRIDE: phase_stride,
         L.H_STRIP_STRIDE: of_batches + of_crossings,
         L.H_LEDGER_STRIDE: ledger_stride,
@@ -225,7 +233,7 @@ def grown(block: Words, allocate: Allocate = aligned_words) -> Words:
     capacity = 2 * int(block[L.H_CAPACITY])
     if capacity > L.KEY_MASK:
         raise MemoryError(f"more than {L.KEY_MASK:,} requests in flight; is the cluster far beyond saturation?")
-    bigger = allocate(int(block[L.H_O_SLOTS]) + capacity * L.SLOT_WORDS)
+    bigger = allocate(int(block[L.H_O_SLOTS]) + capacity * int(block[L.H_SLOT_BYTES]) // 8)
     bigger[: len(block)] = block
     bigger[L.H_CAPACITY] = capacity
     bigger[L.H_WORDS] = len(bigger)

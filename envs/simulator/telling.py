@@ -1,4 +1,4 @@
-"""Memory of a simulator whose steps are told of (`stepping.py`): entries, and what it keeps by slot.
+"""Memory of a simulator whose steps are told of (`stepping.py`): entries, and marks and deadlines by slot.
 
 Where hundreds of clusters take turns, a step should touch few pages: a processor keeps the addresses of some thousand
 (of 4 KiB, whatever the system says, if a virtual machine's host maps them so). The first entries, which grow backwards,
@@ -26,7 +26,7 @@ class Telling:
     Args:
         allocate: gives the memory.
         room: requests for which there is room from the start.
-        keep_records: whether records are kept by request; else those in flight lie here by slot.
+        keep_records: whether records are kept by request; only else there are marks.
     """
 
     def __init__(self, allocate: Allocate, room: int, keep_records: bool) -> None:
@@ -52,7 +52,7 @@ class Telling:
     def grow(self, block: Words) -> None:
         """Makes room for as many slots as the block has now; what was there stays."""
         old, at, slots = self._words, self._at, self._capacity
-        marks, rows = self._marks(), self._rows()
+        marks = self._marks()
         self._make(self._entries, int(block[L.H_CAPACITY]))
         self._words[self._at : self._at + marks] = old[at : at + marks]
         fates = self._at + self._marks()
@@ -60,22 +60,16 @@ class Telling:
         self._words[fates : fates + fate_words(slots)] = old[at + marks : at + marks + fate_words(slots)]
         held = self._entries * L.ENTRY_WORDS
         self._words[self._at - held : self._at] = old[at - held : at]
-        if not self._kept:
-            self._words[self._rows() :][: slots * L.ROW_WORDS] = old[rows:][: slots * L.ROW_WORDS]
         self._place(block)
 
     def _marks(self) -> int:
         """Words of marks, whole cache lines."""
         return -(-self._capacity // (MARKED * L.LANES)) * L.LANES
 
-    def _rows(self) -> int:
-        """Where the rows begin: at a page."""
-        return -(-(self._at + self._marks() + fate_words(self._capacity)) // PAGE_WORDS) * PAGE_WORDS
-
     def _make(self, entries: int, capacity: int) -> None:
         self._entries, self._capacity = entries, capacity
         self._at = -(-entries * L.ENTRY_WORDS // PAGE_WORDS) * PAGE_WORDS + FIRST_ENTRIES * L.ENTRY_WORDS
-        self._words = self._allocate(self._rows() + (0 if self._kept else capacity * L.ROW_WORDS))
+        self._words = self._allocate(self._at + self._marks() + fate_words(capacity))
         told = self._words[self._at - entries * L.ENTRY_WORDS : self._at].reshape(entries, L.ENTRY_WORDS)
         self.told = told[::-1, L.N_ENDED : L.N_MISSED + 1]
 
@@ -85,4 +79,3 @@ class Telling:
         block[L.H_FATES] = address + 8 * (self._at + self._marks())
         if not self._kept:
             block[L.H_MARKS] = address + 8 * self._at
-            block[L.H_ROWS] = address + 8 * self._rows()
