@@ -253,6 +253,8 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
         else:
             D.set_deadline(S, k, deadline)
         k = D.first_passed(S, k, now)
+    if missed > 1:
+        sort_missed(S, missed)
     if ldc(S, L.H_ROWS) == 0:
         st(S, L.H_READ, logged)
     elif logged > 0:  # all was read, and need not be kept
@@ -272,6 +274,17 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     st(desk, W_SUM_ENDED, ld(desk, W_SUM_ENDED) + ended)
     st(desk, W_SUM_MET, ld(desk, W_SUM_MET) + met)
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
+
+
+@rare
+def sort_missed(S: int, count: int) -> None:
+    """Sorts the requests whose miss became certain in this step; they are few."""
+    for at in range(1, count):
+        request, place = ld(entry_at(S, at), L.N_MISSED), at
+        while place > 0 and ld(entry_at(S, place - 1), L.N_MISSED) > request:
+            st(entry_at(S, place), L.N_MISSED, ld(entry_at(S, place - 1), L.N_MISSED))
+            place -= 1
+        st(entry_at(S, place), L.N_MISSED, request)
 
 
 @inline
