@@ -250,7 +250,8 @@ def store_ratio_columns(
             rows = []
             for places in (even, odd):
                 left, right = mixed(one, two, places), mixed(three, four, places)
-                rows += [mixed(left, right, [0, 1, 8, 9, 4, 5, 12, 13]), mixed(left, right, [2, 3, 10, 11, 6, 7, 14, 15])]
+                rows.append(mixed(left, right, [0, 1, 8, 9, 4, 5, 12, 13]))
+                rows.append(mixed(left, right, [2, 3, 10, 11, 6, 7, 14, 15]))
             fours.append(rows)  # of the rows 0 and 4, 1 and 5, 2 and 6, 3 and 7
         for row in range(WIDTH):
             with b.if_then(b.icmp_signed(">", args[2], ir.Constant(_i64, row))):

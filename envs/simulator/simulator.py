@@ -117,7 +117,7 @@ class Simulator:
         self._records: npt.NDArray[Any] = np.zeros(0, RECORD)
         self._tables = Tables.of(cluster)
         self._allocate = allocate
-        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate, rows=not keep_records)
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate, with_rows=not keep_records)
         self._telling = Telling(allocate, room, keep_records) if told else None
         self._parameters = np.zeros(1)
         if constants is not None:

@@ -82,11 +82,11 @@ def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
 
 
 def new_block(
-    cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words, *, rows: bool = False
+    cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words, *, with_rows: bool = False
 ) -> Words:
     """An empty cluster at time 0, with room for `capacity` requests in flight and no trace.
 
-    `rows`: the records of requests in flight lie behind their slots.
+    `with_rows`: the records of requests in flight lie behind their slots.
     """
     prefills, decodes = len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)
     engines = cluster.instances
@@ -115,7 +115,7 @@ def new_block(
         offsets[field] = at
         at += _padded(size)
     offsets[L.H_O_CROSS] = offsets[L.H_O_BATCH] + of_batches
-    slot_words = L.SLOT_WORDS + L.ROW_WORDS * rows
+    slot_words = L.SLOT_WORDS + L.ROW_WORDS * with_rows
     block = allocate(at + capacity * slot_words)
     block[list(offsets)] = list(offsets.values())
     header = {
@@ -129,7 +129,7 @@ def new_block(
         L.H_DEC_GROUPS: dec_groups,
         L.H_LEDGER_DECODE: L.PRE_GROUP * pre_groups,
         L.H_SLOT_BYTES: 8 * slot_words,
-        L.H_ROWS: int(rows),
+        L.H_ROWS: int(with_rows),
         L.H_PHASE_STRIDE: phase_stride,
         L.H_STRIP_STRIDE: of_batches + of_crossings,
         L.H_LEDGER_STRIDE: ledger_stride,

@@ -46,8 +46,7 @@ class Telling:
         self._place(block)
         if not self._kept:
             self._words[self._at : fates] = 0
-            self._words[self._at] = -1  # all of the first are free
-            block[L.H_HIGH], block[L.H_FREE_SLOT] = MARKED, 0
+            self._use_more(block)
 
     def grow(self, block: Words) -> None:
         """Makes room for as many slots as the block has now; what was there stays."""
@@ -61,6 +60,14 @@ class Telling:
         held = self._entries * L.ENTRY_WORDS
         self._words[self._at - held : self._at] = old[at - held : at]
         self._place(block)
+        if not self._kept and block[L.H_FREE_SLOT] < 0:
+            self._use_more(block)
+
+    def _use_more(self, block: Words) -> None:
+        """More slots come into use, of which the first is the next to be taken."""
+        used = int(block[L.H_HIGH])
+        self._words[self._at + used // MARKED] = -1
+        block[L.H_HIGH], block[L.H_FREE_SLOT] = used + MARKED, used
 
     def _marks(self) -> int:
         """Words of marks, whole cache lines."""
