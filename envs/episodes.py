@@ -7,6 +7,8 @@ environment hands out is copied from them.
 from __future__ import annotations
 
 import math
+from ctypes import addressof, c_char
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +25,19 @@ from .setting import Setting
 from .simulator import Simulator
 from .simulator import stepping as W
 from .simulator.arena import Arena, aligned_words
-from .simulator.deadlines import NOTE_WORDS, STRETCH, STRETCH_WORDS
 from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
 
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.int8]
 Objects = npt.NDArray[np.object_]
+Told = tuple[Floats, Floats, Ints, Bools]
 
 MAX_THREADS = 1_024
+
 
 
 class Episodes:
@@ -91,19 +96,16 @@ class Episodes:
         self.desks: Ints = aligned_words(count * W.DESK_WORDS).reshape(count, W.DESK_WORDS)
         """One row per episode, columns W_… of `envs/simulator/stepping.py`."""
         self._paid = self.desks.view(np.float64)[:, W.W_REWARD]
+        self._told: Floats = np.zeros(0)
         self.simulators: list[Simulator | None] = [None] * count
         self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
-        self._notes: list[Ints] = [np.zeros(0, np.int64)] * count
-        """Of each episode: what the compiled step keeps of its open requests."""
-        self._ids = list(self._notes)
-        """Of each episode: pairs of a request missed and one ended in the last step."""
-        self._read_ids: list[memoryview] = [ids.data for ids in self._ids]
-        """The same as Python integers."""
+        self._missed: list[memoryview] = [memoryview(b"")] * count
+        """Of each episode: requests whose miss became certain in the last step, as Python integers."""
         self._no_misses: Objects = np.empty(count, np.object_)
         self._no_misses.fill(())
-        self._misses: Ints = np.zeros((4 * count, 2), np.int64)
-        """Misses of the last step: of which environment, and which request."""
+        self._misses: Ints = np.zeros((3, 4 * count), np.int64)
+        """Misses of the last step: in which environments, where the ids of each end, and the ids of the requests."""
         self._allocate = Arena().words if count > 1 else aligned_words
         self._room = round(2 * (self.setting.scenario.rate or 0) * self.setting.window.end / PS_PER_S)
         """Requests for which memory is set aside at once: twice as many as are expected, since bursts vary."""
@@ -142,7 +144,7 @@ class Episodes:
         hall[W.T_DECODE_ROWS] = self.decode_rows
         hall[W.T_DECODE_BYTES] = 4 * self._shapes[-1][-1]
         hall[W.T_MISSED] = self._misses.ctypes.data
-        hall[W.T_MISSED_ROOM] = len(self._misses)
+        hall[W.T_MISSED_ROOM] = self._misses.shape[1]
         if isinstance(self.reward, CountedReward):
             hall[W.T_WEIGHTS :] = np.array(self.reward.weights, np.float64).view(np.int64)
         return hall
@@ -156,27 +158,31 @@ class Episodes:
         self.prefill: Float32s = cells[first:second].reshape(of_prefill)
         self.decode: Float32s = cells[second:].reshape(of_decode)
         """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
-        hall, address = self._hall_words, int(cells.ctypes.data)
+        hall, address = self._hall_words, addressof(c_char.from_buffer(cells.data))  # quicker than NumPy's
         hall[W.T_REQUEST] = address
         hall[W.T_PREFILL] = address + 4 * first
         hall[W.T_DECODE] = address + 4 * second
         hall[W.T_WHOLE] = 1
 
-    def refuse_bad_actions(self, which: npt.NDArray[np.bool_]) -> None:
-        """Checks the actions of these episodes, as `run` does.
+    def renew_told(self) -> None:
+        """Gives new arrays to what is told beside observations, likewise."""
+        count = self.count
+        self._told = np.empty(W.TOLD_DONE * count + -(-count // 8))
+        self._hall_words[W.T_TOLD] = addressof(c_char.from_buffer(self._told.data))
+
+    def send_all(self) -> None:
+        """All pending requests are to be sent as the actions say, with the next `run`."""
+        self._hall_words[W.T_SEND] = 1
+
+    def refuse_bad_actions(self) -> None:
+        """Checks the actions, as `run` does.
 
         Raises:
-            ValueError: an action names no instance, or one that may not be assigned.
+            ValueError: an action names no instance, or one that may not be assigned; nothing is to be sent then.
         """
-        parts = [(self.actions[:, 1], self.decode_mask)]
-        if not self.aggregated:
-            parts.append((self.actions[:, 0], self.prefill_mask))
-        bad = np.zeros(self.count, np.bool_)
-        for chosen, mask in parts:
-            inside = (chosen >= 0) & (chosen < mask.shape[1])
-            bad |= ~inside | (mask[np.arange(self.count), np.where(inside, chosen, 0)] == 0)
-        if (bad & which).any():
-            raise ValueError(self._complaint(int(np.argmax(bad & which))))
+        bad = int(W.check_all(self._hall_address))
+        if bad >= 0:
+            raise ValueError(self._complaint(bad))
 
     def begin(self, i: int, seed: int) -> None:
         """Prepares a new episode at place i; the next `run` brings it to its first decision.
@@ -203,21 +209,14 @@ class Episodes:
                 log_ended=True,
                 allocate=self._allocate,
                 room=self._room,
-                beside=NOTE_WORDS,
+                told=True,
+                keep_records=self.count == 1 or not self._counted,
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns, seed=seed)
-        n = len(trace)
-        fates = (n // STRETCH + 1) * STRETCH_WORDS
-        words = fates + 2 * n
-        if len(self._notes[i]) < words:
-            self._notes[i] = self._allocate(max(words + words // 2, words * self._room // max(n, 1)))
-        ids = self._ids[i] = self._notes[i][fates:]
-        self._read_ids[i] = ids.data
+        self._missed[i] = simulator.told[:, 1].data
         self.desks[i] = 0
         desk = self.words(i)
-        desk[W.W_FATES] = int(self._notes[i].ctypes.data)
-        desk[W.W_IDS] = int(ids.ctypes.data)
         desk[W.W_STATE] = simulator.address
         desk[W.W_START] = desk[W.W_LAST] = self.start
         desk[W.W_REQUEST] = -1
@@ -238,6 +237,7 @@ class Episodes:
                 simulator = self.simulators[i]
                 if simulator is not None:
                     simulator.grow()
+                    self._missed[i] = simulator.told[:, 1].data
                     self.desks[i, W.W_STATE] = simulator.address
         self._hall_words[W.T_WHOLE] = 0
 
@@ -305,26 +305,29 @@ class Episodes:
 
     def missed_ids(self, i: int, count: int) -> tuple[int, ...]:
         """`missed` as Python integers; `count`: how many there are."""
-        return tuple(self._read_ids[i][: 2 * count : 2]) if count else ()
+        return tuple(self._missed[i][:count]) if count else ()
 
     def all_missed_ids(self) -> Objects:
         """(count,) `missed_ids` of every episode."""
-        found, count = self._no_misses.copy(), self._hall_words[W.T_MISSED_COUNT]
-        if count > len(self._misses):  # a step that killed an instance
+        found, words = self._no_misses.copy(), self._hall_words
+        several, count = words[W.T_MISSED_WHERE], words[W.T_MISSED_COUNT]
+        if count > words[W.T_MISSED_ROOM]:  # a step that killed an instance
             for i in self.desks[:, W.W_MISSED].nonzero()[0].tolist():
                 found[i] = self.missed_ids(i, self.desks.item(i, W.W_MISSED))
         elif count:
-            for i, request in self._misses[:count].tolist():
-                found[i] += (request,)
+            where, of_ends, requests = self._misses
+            ids, ends = tuple(requests[:count].tolist()), of_ends[:several].tolist()
+            parts = map(ids.__getitem__, map(slice, [0, *ends[:-1]], ends))
+            found.put(where[:several], np.fromiter(parts, np.object_, several))
         return found
 
     def missed(self, i: int) -> Ints:
         """Requests whose miss became certain in the last step of episode i (a copy)."""
-        return self._ids[i][: 2 * self.desks.item(i, W.W_MISSED) : 2].copy()
+        return self.simulator(i).told[: self.desks.item(i, W.W_MISSED), 1].copy()
 
     def ended(self, i: int) -> Ints:
         """The agent's requests that ended in the last step of episode i (a copy)."""
-        return self._ids[i][1 : 2 * self.desks.item(i, W.W_ENDED) : 2].copy()
+        return self.simulator(i).told[: self.desks.item(i, W.W_ENDED), 0].copy()
 
     def outcome(self, i: int) -> Outcome:
         """What the last step of episode i brought."""
@@ -345,10 +348,17 @@ class Episodes:
             return float(self._paid.item(i))
         return float(self.reward.of(self.outcome(i)))
 
-    def rewards(self) -> npt.NDArray[np.float64]:
+    def told(self) -> Told:
+        """What the last steps brought, each (count,): time that passed, and now (s), the request, whether it ended."""
+        count, told = self.count, self._told
+        requests = told.view(np.int64)[W.TOLD_REQUEST * count : W.TOLD_DONE * count]
+        done = told.view(np.bool_)[W.TOLD_DONE * count * 8 :][:count]
+        return told[count : 2 * count], told[2 * count : 3 * count], requests, done
+
+    def rewards(self) -> Floats:
         """(count,) the rewards of the last steps."""
         if self._counted:
-            return self._paid.copy()
+            return self._told[: self.count]
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:
@@ -360,6 +370,17 @@ class Episodes:
             "missed": int(desk[W.W_SUM_MISSED]),
             "goodput": met / ended if ended else float("nan"),
         }
+
+    def all_totals(self, which: Bools) -> dict[str, npt.NDArray[Any]]:
+        """`totals` of some episodes, each (count,), 0 for the others."""
+        desks = self.desks[which]
+        ended, met = desks[:, W.W_SUM_ENDED], desks[:, W.W_SUM_MET]
+        with np.errstate(invalid="ignore"):
+            found = {"requests": ended, "missed": desks[:, W.W_SUM_MISSED], "goodput": met / ended}
+        totals = {key: np.zeros(self.count, column.dtype) for key, column in found.items()}
+        for key, column in found.items():
+            totals[key][which] = column
+        return totals
 
     def _complaint(self, i: int) -> str:
         """What is wrong with the action of episode i."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .profiles import SLO_FACTOR, Profile
+from .trace import LOOSE, TIGHT
 
 Targets = Literal["fixed", "relative"]
 
@@ -16,8 +17,15 @@ Ints = npt.NDArray[np.int64]
 
 def fixed(slo: npt.NDArray[np.int8], profile: Profile) -> tuple[Ints, Ints]:
     """TTFT and TPOT targets, each (N,) ps, from the profile by SLO class."""
-    targets = profile.slo_targets
-    return np.array(targets.ttft, np.int64).take(slo), np.array(targets.tpot, np.int64).take(slo)
+    targets, loose = profile.slo_targets, slo == LOOSE
+    return _chosen(loose, targets.ttft), _chosen(loose, targets.tpot)
+
+
+def _chosen(loose: npt.NDArray[np.bool_], by_class: tuple[int, int]) -> Ints:
+    """Of two values, by SLO class, one per request; quicker than `np.where`."""
+    column: Ints = np.multiply(loose, by_class[LOOSE] - by_class[TIGHT], dtype=np.int64)
+    column += by_class[TIGHT]
+    return column
 
 
 def relative(slo: npt.NDArray[np.int8], profile: Profile, alone_ttft: Ints) -> tuple[Ints, Ints]:

@@ -64,12 +64,15 @@ class Trace:
         if n == 0:
             return
         # A least or largest value tells at once that all are in order; which is not is looked for only if one is.
-        if int(self.arrival.min()) < 0:
-            _refuse(self.name, "arrival", self.arrival, self.arrival < 0, "must not be negative")
-        if int(self.arrival.max()) > MAX_TIME_PS:
-            _refuse(self.name, "arrival", self.arrival, self.arrival > MAX_TIME_PS, "lies beyond 100 days")
-        if (self.arrival[1:] < self.arrival[:-1]).any():
-            _refuse(self.name, "arrival", self.arrival, np.diff(self.arrival, prepend=0) < 0, "is unsorted")
+        arrival = self.arrival
+        unsorted = bool((arrival[1:] < arrival[:-1]).any())
+        extremes = (arrival.min(), arrival.max()) if unsorted else (arrival[0], arrival[-1])
+        if int(extremes[0]) < 0:
+            _refuse(self.name, "arrival", arrival, arrival < 0, "must not be negative")
+        if int(extremes[1]) > MAX_TIME_PS:
+            _refuse(self.name, "arrival", arrival, arrival > MAX_TIME_PS, "lies beyond 100 days")
+        if unsorted:
+            _refuse(self.name, "arrival", arrival, np.diff(arrival, prepend=0) < 0, "is unsorted")
         for key in ("prompt", "output"):
             tokens = getattr(self, key)
             if int(tokens.min()) < 1:
@@ -79,16 +82,16 @@ class Trace:
             ("family", len(self.families), f"must be an index below {len(self.families)}"),
         ):
             index = getattr(self, key)
-            if int(index.min()) < 0 or int(index.max()) >= count:
+            if int(index.view(np.uint8).max()) >= count:  # a negative one is larger than any
                 _refuse(self.name, key, index, (index < 0) | (index >= count), why)
         for key, longest in (("ttft_target", 1), ("tpot_target", int(self.output.max()))):
             target = getattr(self, key)
-            if int(target.min()) < 0:
-                _refuse(self.name, key, target, target < 0, "must not be negative")
-            if int(target.max()) * longest > MAX_TARGET_PS:
-                most = MAX_TARGET_PS // (self.output.astype(np.int64) if longest > 1 else np.ones(n, np.int64))
-                k = int(np.argmax(target > most))
-                _refuse(self.name, key, target, target > most, f"must be at most {most[k]} ps")
+            if int(target.view(np.uint64).max()) * longest <= MAX_TARGET_PS:  # likewise
+                continue
+            _refuse(self.name, key, target, target < 0, "must not be negative")
+            most = MAX_TARGET_PS // (self.output.astype(np.int64) if longest > 1 else np.ones(n, np.int64))
+            k = int(np.argmax(target > most))
+            _refuse(self.name, key, target, target > most, f"must be at most {most[k]} ps")
 
     def __len__(self) -> int:
         """Number of requests."""
@@ -178,6 +181,8 @@ def slots_needed(
 
 
 def _column(name: str, key: str, given: object, dtype: npt.DTypeLike, requests: int) -> npt.NDArray[np.generic]:
+    if type(given) is np.ndarray and given.dtype == dtype and given.shape == (requests,) and given.flags.c_contiguous:
+        return given
     column = np.asarray(given)
     if column.shape != (requests,):
         raise ValueError(f"{name}: {key} has shape {column.shape}; it must be ({requests},)")

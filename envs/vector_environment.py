@@ -22,9 +22,8 @@ from .environment_backends import SIMULATOR
 from .environment_backends import check as check_backend
 from .environment_config import DEFAULT, EnvironmentConfig
 from .environment_spec import JsonSpec
-from .episodes import Episodes
+from .episodes import Episodes, Told
 from .simulator import stepping as W
-from .simulator.loop import FINISHED
 from .streams import checked_seed
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ T = TypeVar("T")
 Bools = npt.NDArray[np.bool_]
 Rewards = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
+
+INFO_MARKS = ("_dt", "_now", "_request", "_missed", "_action_mask", "_trace_seed")
+"""Keys that say of which environments an info tells."""
 
 MODES = ", ".join(mode.value for mode in AutoresetMode)
 
@@ -111,12 +113,12 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         """
         seeds = self._checked_seeds(seed)
         chosen = self._reset_mask(options)
-        self._episodes.renew()
+        self._renew()
         for i in map(int, np.flatnonzero(chosen)):
             self._begin(i, seeds[i])
         self._run()
         self._done[chosen] = False
-        return self._episodes.observations(), self._info(chosen)
+        return self._episodes.observations(), self._info(chosen, self._episodes.told())
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:
         if seed is None:
@@ -153,48 +155,49 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             ValueError: bad actions; nothing was done.
         """
         episodes, ended = self._episodes, self._done
-        if not self._begun.all():
+        if np.count_nonzero(self._begun) < self.num_envs:
             raise ResetNeeded(f"environment {int(np.argmin(self._begun))} has not begun; call reset() before step()")
-        resets = ended.any()
+        resets = np.count_nonzero(ended)
         if resets and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
             raise ResetNeeded(
                 f"environment {int(np.argmax(ended))} has ended; autoreset is disabled, so reset it with "
                 "options={'reset_mask': …}"
             )
         self._take(actions)
+        episodes.send_all()
         if resets:
-            episodes.refuse_bad_actions(~ended)  # before other episodes begin, so that nothing is done
-        episodes.desks[:, W.W_TASK] = W.TASK_SEND
-        episodes.renew()
+            episodes.refuse_bad_actions()  # before other episodes begin, so that nothing is done
+        self._renew()
         if resets:
             for i in np.flatnonzero(ended):
                 self._begin(int(i), None)
         self._run()
-        rewards = episodes.rewards()
+        told = episodes.told()
+        rewards, done = episodes.rewards(), told[-1]
         if resets:
             rewards[ended] = 0.0
-        done = episodes.desks[:, W.W_STATUS] == FINISHED
         infos: Info = {}
-        if done.any():
+        kept = True
+        if np.count_nonzero(done):
+            kept = self.autoreset_mode is not AutoresetMode.SAME_STEP
+            if not kept:  # what the next episodes begin with takes the place of what is told
+                rewards, done = rewards.copy(), done.copy()
             infos = self._end(done)
-        kept = self.autoreset_mode is not AutoresetMode.SAME_STEP
         self._done = done.copy() if kept else np.zeros(self.num_envs, np.bool_)
-        return episodes.observations(), rewards, done, np.zeros(self.num_envs, np.bool_), infos | self._info(self._all)
+        truncated = np.zeros(self.num_envs, np.bool_)
+        return episodes.observations(), rewards, done, truncated, infos | self._info(self._all, told)
 
     def _end(self, done: Bools) -> Info:
         """Ends episodes; in mode SameStep others begin. Returns what the infos say of the ends."""
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return {"outcome": _marked(self._episodes.all_totals(done), done), "_outcome": done.copy()}
         infos: Info = {}
-        same = self.autoreset_mode is AutoresetMode.SAME_STEP
         for i in map(int, np.flatnonzero(done)):
             outcome = {"outcome": self._episodes.totals(i)}
-            if same:
-                final = {key: value[i].copy() for key, value in self._episodes.observations().items()}
-                infos = self._add_info(infos, {"final_obs": final, "final_info": self._single_info(i) | outcome}, i)
-                self._begin(i, None)
-            else:
-                infos = self._add_info(infos, outcome, i)
-        if same:
-            self._run()
+            final = {key: value[i].copy() for key, value in self._episodes.observations().items()}
+            infos = self._add_info(infos, {"final_obs": final, "final_info": self._single_info(i) | outcome}, i)
+            self._begin(i, None)
+        self._run()
         return infos
 
     def _take(self, actions: Any) -> None:
@@ -218,6 +221,11 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         self._begun[i] = False
         self._beginning.append(i)
         self._episodes.begin(i, int(generator.integers(TRAINING_SEEDS)) if seed is None else seed)
+
+    def _renew(self) -> None:
+        """New arrays for what the next `_run` writes."""
+        self._episodes.renew()
+        self._episodes.renew_told()
 
     def _run(self) -> None:
         beginning, self._beginning = self._beginning, []
@@ -244,13 +252,13 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         parts = [episodes.decode_mask] if episodes.aggregated else [episodes.prefill_mask, episodes.decode_mask]
         return np.concatenate(parts, axis=1).astype(np.bool_)
 
-    def _info(self, chosen: Bools) -> Info:
+    def _info(self, chosen: Bools, told: Told) -> Info:
         """The infos of these environments, as `SyncVectorEnv` gathers them."""
-        desks, episodes = self._episodes.desks, self._episodes
+        episodes, (dt, now, request, _) = self._episodes, told
         infos: Info = {
-            "dt": desks[:, W.W_DT] / PS_PER_S,
-            "now": desks[:, W.W_LAST] / PS_PER_S,
-            "request": desks[:, W.W_REQUEST].copy(),
+            "dt": dt,
+            "now": now,
+            "request": request,
             "missed": episodes.all_missed_ids(),
             "action_mask": self._action_mask(),
             "trace_seed": episodes.seeds.copy(),
@@ -262,7 +270,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
                 if key == "action_mask" and episodes.aggregated:
                     value[rest] = 0
         marks = chosen.copy()
-        return infos | {f"_{key}": marks for key in infos}
+        return infos | dict.fromkeys(INFO_MARKS, marks)
 
     def _single_info(self, i: int) -> Info:
         desk, episodes = self._episodes.desks[i], self._episodes
@@ -282,6 +290,15 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             return episodes.decode_mask.copy()
         if self._masks is None or episodes.instances_change:
             self._masks = np.empty(self.num_envs, np.object_)
+            shared = None if episodes.instances_change else episodes.masks(0)
             for i in range(self.num_envs):
-                self._masks[i] = episodes.masks(i)
+                self._masks[i] = shared or episodes.masks(i)
         return self._masks.copy()
+
+
+def _marked(told: dict[str, npt.NDArray[Any]], which: Bools) -> Info:
+    """What is told of some environments, and of which, as `SyncVectorEnv` gathers it."""
+    infos: Info = {}
+    for key, column in told.items():
+        infos |= {key: column, f"_{key}": which.copy()}
+    return infos

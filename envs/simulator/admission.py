@@ -12,6 +12,7 @@ from .learner import predict
 from .memory import ld, ld32, ldc, ldc32, st, st16, st32, stf, store_cells, store_words
 from .polls import before_change, refresh
 from .slots import (
+    end_record,
     engine_at,
     push_back,
     record_at,
@@ -89,7 +90,7 @@ def ask(S: int, k: int, s: int, row: int, t: int) -> int:
     st16(row, L.R16_ROUTER, router)
     st16(row, L.R16_STATUS, 0)
     if rarely(ld(S, L.H_OPEN_PREFILLS) == 0 or ld(S, L.H_OPEN_DECODES) == 0):
-        reject(S, k, row, t)
+        reject(S, k, t)
         show_next_arrival(S)
         return 0
     predicted = predict(S, router, request)
@@ -101,18 +102,15 @@ def ask(S: int, k: int, s: int, row: int, t: int) -> int:
 
 
 @inline
-def reject(S: int, k: int, row: int, t: int) -> None:
+def reject(S: int, k: int, t: int) -> None:
     """No instance may be assigned: the request fails without a decision."""
+    row = end_record(S, slot_at(S, k), t)
     st32(row, L.R32_PREDICTED, -1)
     st16(row, L.R16_PREFILL, -1)
     st16(row, L.R16_DECODE, -1)
     st16(row, L.R16_STATUS, 2)
     st(row, L.R_END, t)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
-    log = ldc(S, L.H_LOG)
-    if rarely(log != 0):
-        st(log, ld(S, L.H_LOGGED), ld32(slot_at(S, k), L.S_REQUEST))
-        st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
     recycle(S, k)
 
 

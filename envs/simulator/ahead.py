@@ -2,7 +2,8 @@
 
 Environments that are stepped in turn find little of their own state in the cache when there are hundreds of them. What
 a step touches for certain is asked for early; that changes no result. Each stage finds in the cache what the one before
-it asked for: the header says where the state lies, the state which requests finish, these where their records are.
+it asked for: the header says where the state lies, the state which instances act. It pays to be no earlier, for the
+nearest cache holds the state of a few environments; most of what is only written is not asked for.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from . import layout as L
 from . import ledger
 from .compile import inline
-from .memory import ld, ld32, ldc, prefetch
+from .deadlines import fetch_fates, fetch_passing, fetch_request
+from .learner import fetch_expected
+from .memory import ld, ldc, prefetch
 from .slots import (
     batch_strips,
     engine_at,
-    in_strips,
+    entry_at,
     leap_of,
     phases_at,
-    record_at,
     region,
     slot_at,
     trace_row,
@@ -51,19 +53,19 @@ def fetch_header(S: int) -> None:
 def fetch_state(S: int) -> None:
     """Asks for the state of instances and ledger, and for what the pending and the next request will touch."""
     fetch(S + L.HEADER_WORDS * 8, (min(ldc(S, L.H_O_PHASES), MOST_WORDS) - L.HEADER_WORDS) * 8)
-    fetch(slot_at(S, ld(S, L.H_PENDING)), L.SLOT_BYTES)
-    fetch(slot_at(S, ld(S, L.H_FREE_SLOT)), L.SLOT_BYTES)
-    request, stride = ld(S, L.H_NEXT), ldc(S, L.H_RECORD_STRIDE)
-    fetch(ldc(S, L.H_RECORDS) + (request - 1) * stride, 2 * stride)
-    fetch(trace_row(S, request - 1), 2 * L.TRACE_WORDS * 8)
-    prefetch(ldc(S, L.H_LOG) + ld(S, L.H_LOGGED) * 8)
+    pending, free = ld(S, L.H_PENDING), ld(S, L.H_FREE_SLOT)
+    fetch_request(S, pending)
+    fetch_request(S, free)
+    fetch_fates(S, pending)
+    fetch(trace_row(S, ld(S, L.H_NEXT) - 1), 2 * L.TRACE_WORDS * 8)
+    fetch(entry_at(S, 0), L.ENTRY_WORDS * 8)
     prefetch(region(S, L.H_O_LEARNER) + L.LEARNER_ALL * 8)
 
 
 @inline
-def next_arrival(S: int) -> int:
-    """When the request after the pending one arrives: it is likely the next to be decided on."""
-    return ldc(trace_row(S, min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)), L.T_ARRIVAL)
+def next_request(S: int) -> int:
+    """The request after the pending one: it is likely the next to be decided on."""
+    return min(ld(S, L.H_NEXT), ldc(S, L.H_REQUESTS) - 1)
 
 
 @inline
@@ -82,7 +84,10 @@ def crosses_soon(S: int, d: int) -> bool:
 @inline
 def fetch_acting(S: int) -> None:
     """Asks for what the instances touch that act soon: the heads of their lists, batches and crossings."""
-    t = next_arrival(S)
+    request = next_request(S)
+    t = ldc(trace_row(S, request), L.T_ARRIVAL)
+    fetch_expected(S, request)
+    fetch_passing(S, t)
     for p in range(ldc(S, L.H_PREFILLS)):
         e = engine_at(S, p)
         prefetch(slot_at(S, ld(e, L.E_QUEUE)))
@@ -96,7 +101,8 @@ def fetch_acting(S: int) -> None:
                 fetch(strips, 2 * L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
             fetch(phases_at(S, d), ldc(S, L.H_PHASE_STRIDE) * 8)
-            prefetch(slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK))
+            k = ld(e, L.E_NEXT_FINISH) & L.KEY_MASK
+            fetch_request(S, k)
             prefetch(slot_at(S, ld(e, L.E_HOLD)))
         if crosses_soon(S, d):
             row = ledger.decode_row(S, 0, d)
@@ -105,27 +111,3 @@ def fetch_acting(S: int) -> None:
             for _ in range(0, ld(row, L.DEC_CROSS_COUNT), L.STRIP):
                 fetch(strips, L.STRIP * 8)
                 strips += ldc(S, L.H_STRIP_STRIDE) * 8
-
-
-@inline
-def fetch_rows(S: int) -> None:
-    """Asks for the record rows of the requests at the heads of those lists, and of the sequences that finish."""
-    t = next_arrival(S)
-    for p in range(ldc(S, L.H_PREFILLS)):
-        e = engine_at(S, p)
-        fetch_row(S, ld(e, L.E_QUEUE))
-        fetch_row(S, ld(e, L.E_CHUNKS))
-    for d in range(ldc(S, L.H_DECODES)):
-        e = engine_at(S, ldc(S, L.H_PREFILLS) + d)
-        if acts_soon(S, d, t) and ld(e, L.E_BATCH) > 0:
-            s = slot_at(S, ld(e, L.E_NEXT_FINISH) & L.KEY_MASK)
-            fetch(record_at(S, s), ldc(S, L.H_RECORD_STRIDE))
-            if ld32(s, L.S_CROSS) >= 0:
-                prefetch(in_strips(S, ledger.crossing_strips(S, 0, d), ld32(s, L.S_CROSS)))
-
-
-@inline
-def fetch_row(S: int, k: int) -> None:
-    """Asks for the record row of the request in slot k, if there is one."""
-    if k >= 0:
-        prefetch(record_at(S, slot_at(S, k)))

@@ -30,6 +30,42 @@ def udiv(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def high_product(typingctx: Any, a: Any, b: Any) -> Any:
+    """The high half of the product of two uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def log2_of(typingctx: Any, n: Any) -> Any:
+    """⌊log2 n⌋ for n ≥ 1."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, bit = ir.IntType(64), ir.IntType(1)
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word, bit]), "llvm.ctlz.i64")
+        return builder.sub(ir.Constant(word, 63), builder.call(count, [args[0], ir.Constant(bit, 1)]))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(typingctx: Any, n: Any) -> Any:
+    """Place of the lowest bit of n that is 1, n ≠ 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, bit = ir.IntType(64), ir.IntType(1)
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word, bit]), "llvm.cttz.i64")
+        return builder.call(count, [args[0], ir.Constant(bit, 1)])
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def pick(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """`a if condition else b` for int64, without a branch: for conditions that no processor can predict."""
 

@@ -22,8 +22,10 @@ _PACKAGE = Path(__file__).parents[2]
 _COMPILED_SOURCES = (
     "envs/features.py",
     "envs/simulator/*.py",
-    "envs/workloads/inversion.py",
     "envs/workloads/intensity.py",
+    "envs/workloads/inversion.py",
+    "envs/workloads/sampling.py",
+    "envs/workloads/uniform.py",
     "policies/compiled/*.py",
     "policies/network_shape.py",
 )

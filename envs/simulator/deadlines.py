@@ -5,19 +5,18 @@ target once more than (o − 1) · target has passed since. A deadline says unti
 certain. When it has passed the request is judged by its record: it is missed, or has another such instant. Requests
 that end are judged by their whole record.
 
-Open requests have places, in no order; one that is no longer open gives its place to the last. Places form groups of
-eight: a row of eight deadlines and then the requests that they belong to. Eight groups form a stretch, which begins
-with the least deadline of each, so that vectors find those that have passed in few cache lines, faster than a heap.
-What judging a request takes, its note, stands right behind its record, in the same row.
+A deadline has the place of its request's slot. Places form groups of eight, a cache line of deadlines, and eight groups
+form a stretch, which begins with the least deadline of each, so that vectors find those that have passed in few cache
+lines, faster than a heap. What judging a request takes, its note, stands right behind its record, in the same row.
 """
 
 from __future__ import annotations
 
 from . import lanes as V
 from . import layout as L
-from .compile import inline
+from .compile import inline, rare
 from .memory import ld, ld16, ld32, ldc, ldc32, prefetch, st
-from .slots import trace_row
+from .slots import record_at, slot_at, trace_row
 
 FINISHED_STATUS, REJECTED_STATUS = 0, 2
 
@@ -28,102 +27,86 @@ NO_SPAN = 1 << 60
 """Span of a request with one output token: no TPOT target binds it."""
 
 # a note: words of a record's row
-N_PLACE = L.RECORD_WORDS  # its place among the open ones, or SETTLED
+N_PLACE = L.RECORD_WORDS  # its slot, or SETTLED
 N_FIRST = N_PLACE + 1  # TTFT's deadline, ps
 N_SPAN = N_PLACE + 2  # longest time between first and last token, ps
-NOTE_WORDS = 3
+assert N_SPAN < L.ROW_WORDS
 
 GROUP_SHIFT, STRETCH_SHIFT = 3, 6
 STRETCH = 1 << STRETCH_SHIFT
 """Places of a stretch."""
 
-# a stretch: the least deadline of each group; then the groups, each of deadlines and requests
-G_DEADLINES, G_REQUESTS = V.WIDTH, 2 * V.WIDTH
-GROUP_WORDS = 2 * V.WIDTH
-STRETCH_WORDS = V.WIDTH + V.WIDTH * GROUP_WORDS
+STRETCH_WORDS = V.WIDTH + STRETCH
+"""The least deadline of each group; then the groups."""
+
+
+def fate_words(slots: int) -> int:
+    """Words that the deadlines of so many slots take."""
+    return -(-slots // STRETCH) * STRETCH_WORDS
 
 
 @inline
-def record_of(S: int, request: int) -> int:
-    """Address of the record row of a request of the trace; its note follows."""
-    return ldc(S, L.H_RECORDS) + request * ldc(S, L.H_RECORD_STRIDE)
+def stretch_of(S: int, k: int) -> int:
+    """Address of the stretch of a slot."""
+    return ldc(S, L.H_FATES) + (k >> STRETCH_SHIFT) * (STRETCH_WORDS * 8)
 
 
 @inline
-def stretch_of(fates: int, at: int) -> int:
-    """Address of the stretch of a place."""
-    return fates + (at >> STRETCH_SHIFT) * (STRETCH_WORDS * 8)
+def group_of(S: int, k: int) -> int:
+    """Address of the group of a slot."""
+    return stretch_of(S, k) + (V.WIDTH + (k & (STRETCH - V.WIDTH))) * 8
 
 
 @inline
-def group_of(fates: int, at: int) -> int:
-    """Address of the group of a place; its rows are G_DEADLINES and G_REQUESTS words further."""
-    return stretch_of(fates, at) + ((at >> GROUP_SHIFT) & (V.WIDTH - 1)) * (GROUP_WORDS * 8)
+def set_deadline(S: int, k: int, deadline: int) -> None:
+    """Writes the deadline of the request in slot k, and the least of its group."""
+    group = group_of(S, k)
+    changed = V.choose(V.counting(0) == (k & (V.WIDTH - 1)), V.spread(deadline), V.load(group, 0))
+    V.store(group, 0, changed)
+    st(stretch_of(S, k), (k >> GROUP_SHIFT) & (V.WIDTH - 1), V.least_of(changed))
 
 
 @inline
-def request_at(fates: int, at: int) -> int:
-    """The open request at a place."""
-    return ld(group_of(fates, at), G_REQUESTS + (at & (V.WIDTH - 1)))
-
-
-@inline
-def set_deadline(fates: int, at: int, deadline: int) -> None:
-    """Writes a deadline, and the least of its group."""
-    group = group_of(fates, at)
-    changed = V.choose(V.counting(0) == (at & (V.WIDTH - 1)), V.spread(deadline), V.load(group, G_DEADLINES))
-    V.store(group, G_DEADLINES, changed)
-    st(stretch_of(fates, at), (at >> GROUP_SHIFT) & (V.WIDTH - 1), V.least_of(changed))
-
-
-@inline
-def set_request(fates: int, at: int, request: int) -> None:
-    """Writes which request is at a place."""
-    st(group_of(fates, at), G_REQUESTS + (at & (V.WIDTH - 1)), request)
-
-
-@inline
-def open_fate(S: int, fates: int, count: int, request: int) -> None:
-    """Adds a request that was just sent to the `count` open ones."""
+def open_fate(S: int, k: int) -> None:
+    """The fate of the request in slot k, which was just sent, is open."""
+    request = ld32(slot_at(S, k), L.S_REQUEST)
     now, given = ld(S, L.H_NOW), trace_row(S, request)
     first = ldc(given, L.T_ARRIVAL) + ldc(given, L.T_TTFT)
     output = ldc32(given, L.T32_OUTPUT)
     span = (output - 1) * ldc(given, L.T_TPOT) if output > 1 else NO_SPAN
-    row = record_of(S, request)
-    st(row, N_PLACE, count)
+    row = record_at(S, slot_at(S, k))
+    st(row, N_PLACE, k)
     st(row, N_FIRST, first)
     st(row, N_SPAN, span)
-    if count & (V.WIDTH - 1) == 0:
-        V.store(group_of(fates, count), G_DEADLINES, V.spread(L.FOREVER))
-        if count & (STRETCH - 1) == 0:
-            V.store(stretch_of(fates, count), 0, V.spread(L.FOREVER))
-    set_deadline(fates, count, min(first, now + span))
-    set_request(fates, count, request)
+    set_deadline(S, k, min(first, now + span))
 
 
 @inline
-def settle(S: int, fates: int, count: int, row: int) -> int:
-    """Takes a request (record row) out of the `count` open ones; returns how many are left."""
-    at = ld(row, N_PLACE)
-    last = count - 1
-    moved = request_at(fates, last)
-    set_deadline(fates, at, ld(group_of(fates, last), G_DEADLINES + (last & (V.WIDTH - 1))))
-    set_request(fates, at, moved)
-    st(record_of(S, moved), N_PLACE, at)
-    set_deadline(fates, last, L.FOREVER)
+def settle(S: int, row: int) -> None:
+    """The fate of a request (record row) is known: it has no deadline any more."""
+    set_deadline(S, ld(row, N_PLACE), L.FOREVER)
     st(row, N_PLACE, SETTLED)
-    return last
+
+
+@rare
+def move_fate(S: int, k: int, to: int) -> None:
+    """The request in slot k, whose row is copied already, goes on in slot `to`; a fate that is not open stays so."""
+    row = record_at(S, slot_at(S, to))
+    if ld(row, N_PLACE) != SETTLED:
+        st(row, N_PLACE, to)
+    set_deadline(S, to, ld(group_of(S, k), k & (V.WIDTH - 1)))
+    set_deadline(S, k, L.FOREVER)
 
 
 @inline
-def first_passed(fates: int, at: int, count: int, now: int) -> int:
-    """The first place from the stretch of `at` on whose deadline lies before now; `count` if there is none."""
-    for first in range(at & -STRETCH, count, STRETCH):
-        found = V.first_true(V.load(stretch_of(fates, first), 0) < now)
+def first_passed(S: int, k: int, now: int) -> int:
+    """The first slot from the stretch of k on whose deadline lies before now, −1 if there is none."""
+    for first in range(k & -STRETCH, ld(S, L.H_HIGH), STRETCH):
+        found = V.first_true(V.load(stretch_of(S, first), 0) < now)
         if found < V.WIDTH:
-            at = first + found * V.WIDTH
-            return at + V.first_true(V.load(group_of(fates, at), G_DEADLINES) < now)
-    return count
+            k = first + found * V.WIDTH
+            return k + V.first_true(V.load(group_of(S, k), 0) < now)
+    return -1
 
 
 @inline
@@ -156,31 +139,26 @@ def met_targets(row: int) -> bool:
 
 
 @inline
-def fetch_fates(fates: int, count: int) -> None:
-    """Asks for the least deadlines of the groups, and for the group that the next open request joins."""
-    for first in range(0, count, STRETCH):
-        prefetch(stretch_of(fates, first))
-    prefetch(group_of(fates, count) + G_DEADLINES * 8)
-    prefetch(group_of(fates, count) + G_REQUESTS * 8)
+def fetch_fates(S: int, k: int) -> None:
+    """Asks for the least deadlines of the groups, and for the group of slot k."""
+    for first in range(0, ld(S, L.H_HIGH), STRETCH):
+        prefetch(stretch_of(S, first))
+    prefetch(group_of(S, k))
 
 
 @inline
-def fetch_passing(fates: int, count: int, t: int) -> None:
-    """Asks for the first group that has a deadline before t."""
-    for first in range(0, count, STRETCH):
-        found = V.first_true(V.load(stretch_of(fates, first), 0) < t)
-        if found < V.WIDTH:
-            group = group_of(fates, first + found * V.WIDTH)
-            prefetch(group + G_DEADLINES * 8)
-            prefetch(group + G_REQUESTS * 8)
-            return
+def fetch_request(S: int, k: int) -> None:
+    """Asks for what is known of the request in slot k."""
+    s = slot_at(S, k)
+    prefetch(s)
+    if ldc(S, L.H_ROWS) != 0:
+        prefetch(s + L.SLOT_BYTES)
+        prefetch(s + L.SLOT_BYTES + 64)
 
 
 @inline
-def fetch_row(S: int, fates: int, count: int, t: int) -> None:
-    """Asks for the row of the first request that has a deadline before t."""
-    at = first_passed(fates, 0, count, t)
-    if at < count:
-        row = record_of(S, request_at(fates, at))
-        prefetch(row)
-        prefetch(row + N_PLACE * 8)
+def fetch_passing(S: int, t: int) -> None:
+    """Asks for the first request whose deadline passes before t."""
+    k = first_passed(S, 0, t)
+    if k >= 0:
+        fetch_request(S, k)

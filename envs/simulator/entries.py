@@ -7,7 +7,7 @@ from . import ledger
 from .admission import send, write_views
 from .compile import entry, inline
 from .loop import DECIDE, run_to_decision
-from .memory import copy_words, ld, ld32, ldc, ldf, st
+from .memory import copy_words, ld, ld32, ldc, ldc8, ldc32, ldf, st, st32
 from .slots import engine_at, grouped, router_of, slot_at
 
 
@@ -49,6 +49,35 @@ def run(S: int, prefills: int, decodes: int, until: int) -> int:
 
 
 @entry
+def write_requests(
+    rows: int,
+    count: int,
+    arrival: int,
+    ttft: int,
+    tpot: int,
+    prompt: int,
+    output: int,
+    slo: int,
+    predicted: int,
+    routers: int,
+) -> None:
+    """Writes trace rows (T_…) from the addresses of a trace's columns.
+
+    `predicted` and `routers` may be 0: then all are 0.
+    """
+    for k in range(count):
+        row = rows + k * (L.TRACE_WORDS * 8)
+        st(row, L.T_ARRIVAL, ldc(arrival, k))
+        st(row, L.T_TTFT, ldc(ttft, k))
+        st(row, L.T_TPOT, ldc(tpot, k))
+        st32(row, L.T32_PROMPT, ldc32(prompt, k))
+        st32(row, L.T32_OUTPUT, ldc32(output, k))
+        st32(row, L.T32_PREDICTED, ldc32(predicted, k) if predicted != 0 else 0)
+        router = ldc(routers, k) if routers != 0 else 0
+        st32(row, L.T32_WHO, router | (ldc8(slo, k) << L.ROUTER_BITS))
+
+
+@entry
 def view(S: int, prefill_out: int, decode_out: int) -> None:
     """Writes the pending decision's PREFILL_VIEW and DECODE_VIEW rows as int64."""
     write_views(S, router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE)), prefill_out, decode_out)
@@ -73,6 +102,7 @@ def copy_state(S: int, to: int) -> None:
     copy_words(to + batches * 8, S + batches * 8, strips * ldc(S, L.H_STRIP_STRIDE))
     capacity, words = ld(to, L.H_CAPACITY), ld(to, L.H_WORDS)
     records, record_stride = ld(to, L.H_RECORDS), ld(to, L.H_RECORD_STRIDE)
+    fates, told = ld(to, L.H_FATES), ld(to, L.H_ENTRIES)
     decisions, log = ld(to, L.H_DECISION_LOG), ld(to, L.H_LOG)
     copy_words(to, S, batches)
     copy_words(to + slots * 8, S + slots * 8, ld(S, L.H_HIGH) * L.SLOT_WORDS)
@@ -80,6 +110,8 @@ def copy_state(S: int, to: int) -> None:
     st(to, L.H_WORDS, words)
     st(to, L.H_RECORDS, records)
     st(to, L.H_RECORD_STRIDE, record_stride)
+    st(to, L.H_FATES, fates)
+    st(to, L.H_ENTRIES, told)
     st(to, L.H_DECISION_LOG, decisions)
     st(to, L.H_LOG, log)
 

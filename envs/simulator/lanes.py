@@ -213,6 +213,60 @@ def sum_of(b: Any, x: Any) -> Any:
     return b.extract_element(x, ir.Constant(ir.IntType(32), 0))
 
 
+@intrinsic
+def store_ratio_columns(
+    typingctx: Any, address: Any, stride: Any, count: Any, columns: Any, divisors: Any
+) -> Any:
+    """Writes up to eight rows of float32, `stride` bytes apart, from their columns.
+
+    A column is a `Floats` over the rows, each divided by its divisor and rounded to nearest, as `memory.store_ratios`
+    does. The columns are written in fours: behind the last one anything may be written up to a multiple of four.
+
+    Args:
+        typingctx: numba's.
+        address: of the first row.
+        stride: bytes.
+        count: rows, 1 to 8; the others are not written.
+        columns: a tuple of them.
+        divisors: a tuple of as many float64.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b, small = builder, ir.VectorType(_f32, WIDTH)
+
+        def mixed(x: Any, y: Any, places: list[int]) -> Any:
+            kind = ir.VectorType(ir.IntType(32), len(places))
+            return b.shuffle_vector(x, y, ir.Constant(kind, places))
+
+        cells = []
+        for k in range(columns.count):
+            divisor = _spread(b, b.extract_value(args[4], k), _floats)
+            cells.append(b.fptrunc(b.fdiv(b.extract_value(args[3], k), divisor), small))
+        cells += [ir.Constant(small, ir.Undefined)] * (-columns.count % 4)
+        even, odd = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]  # within halves of four rows, as SSE does
+        fours = []
+        for k in range(0, len(cells), 4):
+            one, two, three, four = cells[k : k + 4]
+            rows = []
+            for places in (even, odd):
+                left, right = mixed(one, two, places), mixed(three, four, places)
+                rows.append(mixed(left, right, [0, 1, 8, 9, 4, 5, 12, 13]))
+                rows.append(mixed(left, right, [2, 3, 10, 11, 6, 7, 14, 15]))
+            fours.append(rows)  # of the rows 0 and 4, 1 and 5, 2 and 6, 3 and 7
+        for row in range(WIDTH):
+            with b.if_then(b.icmp_signed(">", args[2], ir.Constant(_i64, row))):
+                at = b.add(args[0], b.mul(args[1], ir.Constant(_i64, row)))
+                base = b.inttoptr(at, _f32.as_pointer())
+                half = [4 * (row // 4) + place for place in range(4)]
+                for k, rows in enumerate(fours):
+                    four = mixed(rows[row % 4], rows[row % 4], half)
+                    pointer = b.gep(base, [ir.Constant(_i64, 4 * k)])
+                    b.store(four, b.bitcast(pointer, four.type.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, columns, divisors), codegen
+
+
 @_function(Ints, types.int64)
 def spread(b: Any, value: Any) -> Any:
     """The value in every element."""

@@ -71,6 +71,12 @@ H_T_EVENTS = next(_h)
 H_T_LATENCY = next(_h)
 H_RECORDS = next(_h)
 H_RECORD_STRIDE = next(_h)  # bytes; 0: every request writes to one scratch row
+# of a simulator whose steps are told (stepping.py), addresses; 0 in others
+H_FATES = next(_h)  # deadlines of requests in flight (deadlines.py)
+H_ENTRIES = next(_h)  # where entries (N_…) begin, backwards
+H_MARKS = next(_h)  # where records are not kept, a bit per slot: 1 if it is free
+H_ROWS = next(_h)  # 1: records are not kept; those of requests in flight lie behind their slots
+H_READ = next(_h)  # entries of the log that were read
 H_DECISION_LOG = next(_h)  # 0: none
 H_CONSTANTS = next(_h)  # the router's constants, vectors of float64
 H_ABOUT = next(_h)  # the router's constants as features read them, one row of float64 per instance
@@ -88,6 +94,7 @@ H_O_BATCH = next(_h)
 H_O_CROSS = next(_h)
 H_O_SLOTS = next(_h)
 # strides, words
+H_SLOT_BYTES = next(_h)  # from one slot to the next
 H_PHASE_STRIDE = next(_h)
 H_STRIP_STRIDE = next(_h)  # from one strip of an array to the next
 H_LEDGER_STRIDE = next(_h)  # one router's ledger
@@ -95,7 +102,7 @@ H_LEDGER_DECODE = next(_h)  # where its decode rows begin
 H_LOG = next(_h)  # address of the log of ended requests, 0: none
 H_LOGGED = next(_h)
 H_LAST = next(_h)  # each router's last admission, ps, −1 if none: MAX_ROUTERS words
-HEADER_WORDS = 80
+HEADER_WORDS = 88
 
 # --- rows by instance ------------------------------------------------------------------------------------------
 # What decisions scan is grouped by eight instances: a group holds eight words of each field, so that one field of
@@ -253,6 +260,14 @@ TRACE_WORDS = 5
 R32_PREDICTED, R32_GENERATED, R32_PREEMPTIONS, R32_REROUTES = range(20, 24)
 R16_PREFILL, R16_DECODE, R16_ROUTER, R16_STATUS = range(48, 52)
 RECORD_WORDS = 13
+ROW_WORDS = 16
+"""A record with what is noted beside it: two cache lines. Where records are not kept, they lie behind each slot."""
+
+# --- entry: what a step tells of (stepping.py), the first of each kind in the first entry, … -----------------------
+# Where records are not kept, it begins with the record row of a request that has ended.
+N_ENDED = ROW_WORDS  # request that has ended
+N_MISSED = ROW_WORDS + 1  # request whose miss became certain
+ENTRY_WORDS = 24
 
 # --- decision log row --------------------------------------------------------------------------------------------
 D_TIME, D_POLL = 0, 1  # words

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from . import layout as L
-from .arithmetic import udiv
+from .arithmetic import log2_of, udiv
 from .compile import inline
 from .ledger import bump
-from .memory import ld, ld32, ldc, ldc32
+from .memory import ld, ld32, ldc, ldc32, prefetch
 from .slots import region, router_of, trace_row
 
 UNKNOWN_OUTPUT = 128
@@ -19,17 +19,6 @@ UNKNOWN_OUTPUT = 128
 def learner_at(S: int, router: int) -> int:
     """Address of a router's learner."""
     return region(S, L.H_O_LEARNER) + router * (L.LEARNER_WORDS * 8)
-
-
-@inline
-def log2_of(n: int) -> int:
-    """⌊log2 n⌋ for 1 ≤ n < 2^31."""
-    bits = 0
-    for shift in (16, 8, 4, 2, 1):
-        more = int(n >> shift != 0) * shift
-        n >>= more
-        bits += more
-    return bits
 
 
 @inline
@@ -46,6 +35,14 @@ def predict(S: int, router: int, request: int) -> int:
     if ldc(S, L.H_LEARNS) == L.LEARN_NONE:
         return ldc32(row, L.T32_PREDICTED)
     return expected(S, router, ldc32(row, L.T32_PROMPT), ldc32(row, L.T32_WHO) >> L.ROUTER_BITS)
+
+
+@inline
+def fetch_expected(S: int, request: int) -> None:
+    """Asks for what the prediction for a request of the trace is made of, if buckets make it."""
+    row = trace_row(S, request)
+    who, bucket = ldc32(row, L.T32_WHO), log2_of(ldc32(row, L.T32_PROMPT))
+    prefetch(learner_at(S, who & L.ROUTER_MASK) + ((who >> L.ROUTER_BITS) * L.BUCKETS + bucket) * 16)
 
 
 @inline

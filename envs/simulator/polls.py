@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from . import layout as L
 from .arithmetic import rarely, steps_within
-from .compile import inline
+from .compile import inline, rare
 from .memory import ld, ld32, ldc, st
 from .slots import blocks_of, leap_of, phases_at, slot_at, whole_blocks
 
@@ -29,7 +29,7 @@ def refresh(S: int, i: int, e: int) -> None:
         poll(S, i, e, tick)
 
 
-@inline
+@rare
 def poll(S: int, i: int, e: int, tick: int) -> None:
     """Notes what engine i reports at `tick`: its state just before that instant."""
     st(e, L.E_POLLED, tick)

@@ -23,6 +23,7 @@ from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
 from .loop import DECIDE, GROW
 from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block
+from .telling import Telling
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
@@ -40,6 +41,9 @@ _OWN = [
     L.H_TRACE,
     L.H_RECORDS,
     L.H_RECORD_STRIDE,
+    L.H_FATES,
+    L.H_ENTRIES,
+    L.H_MARKS,
     L.H_DECISION_LOG,
     L.H_LOG,
     L.H_PARAMETERS,
@@ -79,7 +83,8 @@ class Simulator:
         log_ended: whether `ended_requests` is kept.
         allocate: gives the memory.
         room: requests for which memory is set aside at once, for a simulator that will begin again with more.
-        beside: words behind each record that compiled code may write to.
+        told: whether steps are told of (`stepping.py`).
+        keep_records: whether `records` is there; may be left out if steps are told of.
 
     Raises:
         ValueError: a request cannot fit the cluster, `predicted` has the wrong length or a value below 1, both or
@@ -99,7 +104,8 @@ class Simulator:
         log_ended: bool = False,
         allocate: Allocate = aligned_words,
         room: int = 0,
-        beside: int = 0,
+        told: bool = False,
+        keep_records: bool = True,
     ) -> None:
         if len(cluster.instances) > L.MAX_INSTANCES:
             raise ValueError(
@@ -107,11 +113,12 @@ class Simulator:
             )
         self.cluster = cluster
         self.constants = constants
-        self.records: npt.NDArray[Any] = np.zeros(0, RECORD)
-        """One row per request (dtype RECORD), valid for those that have ended."""
+        self._kept = keep_records
+        self._records: npt.NDArray[Any] = np.zeros(0, RECORD)
         self._tables = Tables.of(cluster)
         self._allocate = allocate
-        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate)
+        self._block = new_block(cluster, self._tables, _FIRST_CAPACITY, allocate, with_rows=not keep_records)
+        self._telling = Telling(allocate, room, keep_records) if told else None
         self._parameters = np.zeros(1)
         if constants is not None:
             groups, block_size = int(self._block[L.H_PRE_GROUPS]), cluster.instances[0].block_size
@@ -120,7 +127,7 @@ class Simulator:
         self._empty = self._block[: self._block[L.H_O_SLOTS]].copy()
         self._decisions: npt.NDArray[Any] | None = np.zeros(0, DECISION) if log_decisions else None
         self._ended: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if log_ended else None
-        self._rows = self._new_rows(room, beside)
+        self._rows = self._new_rows(room, L.ROW_WORDS - L.RECORD_WORDS if told else 0)
         self.begin(trace, predicted=predicted, learns=learns, seed=seed)
 
     def begin(
@@ -146,7 +153,7 @@ class Simulator:
         if (predicted is None) == (not learns):
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
-        routers = deal(self.cluster, len(trace), seed)
+        routers = deal(self.cluster, len(trace), seed) if self.cluster.routers > 1 else None
         self.trace = trace
         own = self._block[_OWN]
         self._block[: len(self._empty)] = self._empty
@@ -154,15 +161,18 @@ class Simulator:
         of_requests, of_records, of_decisions, of_ended = self._rows
         self._requests = of_requests.first(len(trace))
         load_trace(self._block, trace, routers, predicted, learns, self._requests)
-        self.records = of_records.first(len(trace))
-        self._block[L.H_RECORDS] = self.records.ctypes.data
-        self._block[L.H_RECORD_STRIDE] = self.records.strides[0]
+        if self._kept:
+            self._records = of_records.first(len(trace))
+            self._block[L.H_RECORDS] = self._records.ctypes.data
+            self._block[L.H_RECORD_STRIDE] = self._records.strides[0]
+        if self._telling is not None:
+            self._telling.begin(self._block, len(trace))
         if self._decisions is not None:
             cluster = self.cluster
             room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
             self._decisions = of_decisions.first(room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
-        if self._ended is not None:
+        if self._ended is not None and self._kept:
             self._ended = of_ended.first(len(trace))
             self._block[L.H_LOG] = self._ended.ctypes.data
 
@@ -181,6 +191,23 @@ class Simulator:
     def block(self) -> Words:
         """The state block; another one when it has grown."""
         return self._block
+
+    @property
+    def records(self) -> npt.NDArray[Any]:
+        """One row per request (dtype RECORD), valid for those that have ended.
+
+        Raises:
+            RuntimeError: records are not kept.
+        """
+        if not self._kept:
+            raise RuntimeError("this simulator keeps no records")
+        return self._records
+
+    @property
+    def told(self) -> Words:
+        """(N, 2) what the last step tells of: requests that ended, and requests whose miss became certain."""
+        assert self._telling is not None
+        return self._telling.told
 
     @property
     def now(self) -> int:
@@ -236,6 +263,8 @@ class Simulator:
             MemoryError: more requests in flight than the core can number.
         """
         self._block = grown(self._block, self._allocate)
+        if self._telling is not None:
+            self._telling.grow(self._block)
 
     def run(self, until: int = FOREVER) -> bool:
         """Runs until a request awaits a decision; False if all have ended or the time limit (ps) came first."""
@@ -252,7 +281,7 @@ class Simulator:
         pending = int(self._block[L.H_PENDING])
         if pending < 0:
             raise RuntimeError("no request awaits a decision; call run() first")
-        at = int(self._block[L.H_O_SLOTS]) + pending * L.SLOT_WORDS
+        at = int(self._block[L.H_O_SLOTS]) + pending * int(self._block[L.H_SLOT_BYTES]) // 8
         cells = self._block[at : at + L.SLOT_WORDS].view(np.int32)
         request, place = int(cells[L.S_REQUEST]), int(cells[L.S_PLACE])
         prefill = np.empty((int(self._block[L.H_ROUTED]), len(PREFILL_VIEW)), np.int64)
@@ -305,7 +334,7 @@ class Simulator:
         own = self._block[_OWN]
         self._block[: len(snapshot.block)] = snapshot.block
         self._block[_OWN] = own
-        self.records[snapshot.requests] = snapshot.records
+        self._records[snapshot.requests] = snapshot.records
 
     def clone(self) -> Simulator:
         """An independent copy that goes on from here with records and decisions of its own."""
@@ -315,10 +344,11 @@ class Simulator:
         entries.clone_into(self.address, int(twin._block.ctypes.data), 1)
         twin._allocate = aligned_words
         twin._rows = twin._new_rows()
-        twin.records = self.records.copy()
+        twin._records = self.records.copy()
+        twin._telling = None
         twin._requests = self._requests.copy()
         twin._block[L.H_TRACE] = twin._requests.ctypes.data
-        twin._block[L.H_RECORDS] = twin.records.ctypes.data
+        twin._block[L.H_RECORDS] = twin._records.ctypes.data
         twin._block[L.H_RECORD_STRIDE] = RECORD.itemsize
         if self._decisions is not None:
             twin._decisions = self._decisions.copy()

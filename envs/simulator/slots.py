@@ -7,7 +7,7 @@ the slots. Slots are named by their number, −1 means none.
 from __future__ import annotations
 
 from . import layout as L
-from .arithmetic import pick, rarely, udiv
+from .arithmetic import lowest_bit, pick, rarely, udiv
 from .compile import inline, rare
 from .memory import ld, ld32, ldc, st, st32
 
@@ -41,7 +41,7 @@ def blocks_of(S: int, tokens: int) -> int:
 @inline
 def slot_at(S: int, k: int) -> int:
     """Address of slot k."""
-    return region(S, L.H_O_SLOTS) + k * L.SLOT_BYTES
+    return region(S, L.H_O_SLOTS) + k * ldc(S, L.H_SLOT_BYTES)
 
 
 @inline
@@ -93,9 +93,67 @@ def trace_row(S: int, request: int) -> int:
 
 
 @inline
+def record_of(S: int, request: int) -> int:
+    """Address of the record row of a request of the trace, where records are kept."""
+    return ldc(S, L.H_RECORDS) + request * ldc(S, L.H_RECORD_STRIDE)
+
+
+@inline
 def record_at(S: int, s: int) -> int:
-    """Address of the record row of the request in slot address s."""
-    return ldc(S, L.H_RECORDS) + ld32(s, L.S_REQUEST) * ldc(S, L.H_RECORD_STRIDE)
+    """Address of the record row of the request in slot address s, which is in flight.
+
+    Where records are not kept, it lies behind the slot: hundreds of clusters that take turns touch fewer pages so.
+    """
+    if ldc(S, L.H_ROWS) != 0:
+        return s + L.SLOT_BYTES
+    return record_of(S, ld32(s, L.S_REQUEST))
+
+
+@inline
+def entry_at(S: int, n: int) -> int:
+    """Address of entry n of what a step tells of."""
+    return ldc(S, L.H_ENTRIES) - (n + 1) * (L.ENTRY_WORDS * 8)
+
+
+@inline
+def end_record(S: int, s: int, t: int) -> int:
+    """Address for the record row of the request in slot address s, which ends at t; it is in the log now."""
+    n = ld(S, L.H_LOGGED)
+    if ldc(S, L.H_ROWS) != 0:
+        st(S, L.H_LOGGED, n + 1)
+        entry, row = entry_at(S, n), record_at(S, s)
+        st(entry, L.N_ENDED, ld32(s, L.S_REQUEST))
+        copy_row(entry, row)
+        return entry
+    log = ldc(S, L.H_LOG)
+    if rarely(log != 0):
+        st(log, n, ld32(s, L.S_REQUEST))
+        st(S, L.H_LOGGED, n + 1)
+    return record_at(S, s)
+
+
+@inline
+def copy_row(to: int, row: int) -> None:
+    """Copies a row of ROW_WORDS.
+
+    Word by word: words that were just written can be read at once, a vector of them only when they have got through.
+    """
+    st(to, 0, ld(row, 0))
+    st(to, 1, ld(row, 1))
+    st(to, 2, ld(row, 2))
+    st(to, 3, ld(row, 3))
+    st(to, 4, ld(row, 4))
+    st(to, 5, ld(row, 5))
+    st(to, 6, ld(row, 6))
+    st(to, 7, ld(row, 7))
+    st(to, 8, ld(row, 8))
+    st(to, 9, ld(row, 9))
+    st(to, 10, ld(row, 10))
+    st(to, 11, ld(row, 11))
+    st(to, 12, ld(row, 12))
+    st(to, 13, ld(row, 13))
+    st(to, 14, ld(row, 14))
+    st(to, 15, ld(row, 15))
 
 
 @inline
@@ -215,6 +273,17 @@ def take_slot(S: int) -> int:
     """A slot for one more request; the caller has made sure that one is free."""
     st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
     k = ld(S, L.H_FREE_SLOT)
+    marks = ldc(S, L.H_MARKS)
+    if marks != 0:
+        word = k >> 6
+        left = ld(marks, word) & ~(1 << (k & 63))
+        st(marks, word, left)
+        left &= -1 << (k & 63)
+        if left == 0:
+            st(S, L.H_FREE_SLOT, next_free(S, marks, word))
+        else:
+            st(S, L.H_FREE_SLOT, word * 64 + lowest_bit(left))
+        return k
     if k >= 0:
         st(S, L.H_FREE_SLOT, ld32(slot_at(S, k), L.S_NEXT))
         return k
@@ -223,9 +292,34 @@ def take_slot(S: int) -> int:
     return k
 
 
+@rare
+def next_free(S: int, marks: int, word: int) -> int:
+    """The next free slot behind a word of marks, then from the first on; if there is none, more come into use.
+
+    Requests that arrive one after the other get slots beside each other, as far as these are free: what happens to them
+    happens at about the same time, and then touches few pages.
+    """
+    words = ld(S, L.H_HIGH) >> 6
+    for _ in range(words):
+        word = word + 1 if word + 1 < words else 0
+        if ld(marks, word) != 0:
+            return word * 64 + lowest_bit(ld(marks, word))
+    if ld(S, L.H_HIGH) == ldc(S, L.H_CAPACITY):
+        return -1
+    st(marks, words, -1)
+    st(S, L.H_HIGH, (words + 1) * 64)
+    return words * 64
+
+
 @inline
 def recycle(S: int, k: int) -> None:
     """Gives slot k back."""
+    st(S, L.H_LIVE, ld(S, L.H_LIVE) - 1)
+    marks = ldc(S, L.H_MARKS)
+    if marks != 0:
+        st(marks, k >> 6, ld(marks, k >> 6) | (1 << (k & 63)))
+        if rarely(ld(S, L.H_FREE_SLOT) < 0):
+            st(S, L.H_FREE_SLOT, k)
+        return
     st32(slot_at(S, k), L.S_NEXT, ld(S, L.H_FREE_SLOT))
     st(S, L.H_FREE_SLOT, k)
-    st(S, L.H_LIVE, ld(S, L.H_LIVE) - 1)

@@ -13,6 +13,7 @@ from ..cluster import Cluster, EngineSpec
 from ..trace import Trace
 from . import layout as L
 from .arena import Allocate, Words, aligned_words
+from .entries import write_requests
 
 LEARNS = {
     "": L.LEARN_NONE,
@@ -80,8 +81,13 @@ def _fill_spec(row: Words, engine: EngineSpec, batch_address: int) -> None:
     row[L.P_BATCH] = batch_address
 
 
-def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words) -> Words:
-    """An empty cluster at time 0, with room for `capacity` requests in flight and no trace."""
+def new_block(
+    cluster: Cluster, tables: Tables, capacity: int, allocate: Allocate = aligned_words, *, with_rows: bool = False
+) -> Words:
+    """An empty cluster at time 0, with room for `capacity` requests in flight and no trace.
+
+    `with_rows`: the records of requests in flight lie behind their slots.
+    """
     prefills, decodes = len(cluster.prefill), len(cluster.decode) or len(cluster.mixed)
     engines = cluster.instances
     decoders = engines[prefills:]
@@ -109,7 +115,8 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         offsets[field] = at
         at += _padded(size)
     offsets[L.H_O_CROSS] = offsets[L.H_O_BATCH] + of_batches
-    block = allocate(at + capacity * L.SLOT_WORDS)
+    slot_words = L.SLOT_WORDS + L.ROW_WORDS * with_rows
+    block = allocate(at + capacity * slot_words)
     block[list(offsets)] = list(offsets.values())
     header = {
         L.H_O_SLOTS: at,
@@ -121,6 +128,8 @@ def new_block(cluster: Cluster, tables: Tables, capacity: int, allocate: Allocat
         L.H_PRE_GROUPS: pre_groups,
         L.H_DEC_GROUPS: dec_groups,
         L.H_LEDGER_DECODE: L.PRE_GROUP * pre_groups,
+        L.H_SLOT_BYTES: 8 * slot_words,
+        L.H_ROWS: int(with_rows),
         L.H_PHASE_STRIDE: phase_stride,
         L.H_STRIP_STRIDE: of_batches + of_crossings,
         L.H_LEDGER_STRIDE: ledger_stride,
@@ -193,17 +202,18 @@ TRACE_ROW = np.dtype(
 def load_trace(
     block: Words,
     trace: Trace,
-    routers: npt.NDArray[np.int64],
+    routers: npt.NDArray[np.int64] | None,
     predicted: npt.NDArray[np.int32] | None,
     learns: str,
     rows: npt.NDArray[Any],
 ) -> None:
-    """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps."""
-    for key in ("arrival", "ttft_target", "tpot_target", "prompt", "output"):
-        rows[key] = getattr(trace, key)
-    rows["who"] = routers | trace.slo.astype(np.int64) << L.ROUTER_BITS
-    if predicted is not None:
-        rows["predicted"] = predicted
+    """Gives a state block the requests of a trace; they are copied to `rows` (TRACE_ROW), which the caller keeps.
+
+    Without routers all are the first one's.
+    """
+    columns = trace.arrival, trace.ttft_target, trace.tpot_target, trace.prompt, trace.output, trace.slo
+    given = [0 if column is None else column.ctypes.data for column in (*columns, predicted, routers)]
+    write_requests(rows.ctypes.data, len(trace), *given)
     block[L.H_REQUESTS] = len(trace)
     block[L.H_NEXT] = 0
     block[L.H_TRACE] = rows.ctypes.data
@@ -223,7 +233,7 @@ def grown(block: Words, allocate: Allocate = aligned_words) -> Words:
     capacity = 2 * int(block[L.H_CAPACITY])
     if capacity > L.KEY_MASK:
         raise MemoryError(f"more than {L.KEY_MASK:,} requests in flight; is the cluster far beyond saturation?")
-    bigger = allocate(int(block[L.H_O_SLOTS]) + capacity * L.SLOT_WORDS)
+    bigger = allocate(int(block[L.H_O_SLOTS]) + capacity * int(block[L.H_SLOT_BYTES]) // 8)
     bigger[: len(block)] = block
     bigger[L.H_CAPACITY] = capacity
     bigger[L.H_WORDS] = len(bigger)
@@ -248,6 +258,6 @@ def _check_open(block: Words, pool: str, index: int, count: int, first: int) -> 
         raise ValueError(f"{pool} instance is {index!r}; it must be an integer")
     if not 0 <= index < count:
         raise ValueError(f"{pool} instance {index} does not exist; allowed are 0 to {count - 1}")
-    row = int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS
-    if block[row + L.E_STATE] != L.STATE_UP:
+    row = block[int(block[L.H_O_ENGINES]) + (first + index) * L.ENGINE_WORDS :][: L.ENGINE_WORDS]
+    if row[L.E_STATE] != L.STATE_UP:
         raise ValueError(f"{pool} instance {index} is down or draining; it may not be assigned")

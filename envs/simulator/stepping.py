@@ -13,13 +13,13 @@ from . import deadlines as D
 from . import feature_rows as F
 from . import layout as L
 from .admission import send
-from .ahead import fetch_acting, fetch_header, fetch_rows, fetch_state, next_arrival
+from .ahead import fetch, fetch_acting, fetch_header, fetch_state
 from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, st, st8, stf
-from .slots import engine_at, router_of, slot_at
+from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
+from .slots import engine_at, entry_at, record_at, record_of, router_of, slot_at
 
 _count = itertools.count
 _w = _count()
@@ -27,15 +27,11 @@ W_STATE = next(_w)  # address of the state block
 W_TASK = next(_w)  # TASK_…: what to do at the next call
 W_STATUS = next(_w)  # how the last call ended: DECIDE, FINISHED or GROW
 W_START = next(_w)  # requests that arrive from here on are the agent's, ps
-W_FATES = next(_w)  # address of the open requests and their deadlines
-W_OPEN = next(_w)  # requests whose fate is open
-W_READ = next(_w)  # how much of the log of ended requests was read
 W_LAST = next(_w)  # time of the last decision, ps
 W_IN_FLIGHT = next(_w)  # the agent's requests in flight
 # what the last step brought
-W_IDS = next(_w)  # address of pairs: a request whose miss became certain, one of the agent's that ended
-W_ENDED = next(_w)  # how many these are
-W_MISSED = next(_w)  # how many those are
+W_MISSED = next(_w)  # requests whose miss became certain
+W_ENDED = next(_w)  # requests that ended
 W_MET = next(_w)  # how many that ended met both targets
 W_WAITED = next(_w)  # Σ time that the agent's requests spent in the cluster, ps
 W_DT = next(_w)  # time that passed, ps
@@ -45,7 +41,7 @@ W_REQUEST = next(_w)  # request that awaits a decision, −1 if none
 W_SUM_MISSED = next(_w)
 W_SUM_ENDED = next(_w)
 W_SUM_MET = next(_w)
-DESK_WORDS = 24
+DESK_WORDS = 16
 
 TASK_NONE, TASK_SEND, TASK_RUN = range(3)
 """Nothing; send the pending request as the action says and run; run (after a reset, or when the block has grown)."""
@@ -64,24 +60,37 @@ T_PREFILL_ROWS = next(_t)  # rows of an environment, padding included
 T_DECODE_ROWS = next(_t)
 T_DECODE_BYTES = next(_t)  # of a row
 T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
-T_MISSED = next(_t)  # address of (environment, request) of the misses of the last step
-T_MISSED_ROOM = next(_t)  # how many fit there; those beyond are left out
-T_MISSED_COUNT = next(_t)  # how many there are
+T_SEND = next(_t)  # 1: whoever has a pending request sends it
+T_TOLD = next(_t)  # address of what is told beside observations (TOLD_…), 0: nothing is
+T_MISSED = next(_t)  # address of three rows on the misses of the last step: environments, where their ids end, ids
+T_MISSED_ROOM = next(_t)  # words of a row; what does not fit is left out
+T_MISSED_COUNT = next(_t)  # how many misses there are
+T_MISSED_WHERE = next(_t)  # in how many environments
 T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
 HALL_WORDS = T_WEIGHTS + 3
 
-PREFILL_BYTES = F.PREFILL_FEATURES * 4
+TOLD_REWARD, TOLD_DT, TOLD_NOW, TOLD_REQUEST, TOLD_DONE = range(5)
+"""Rows of what is told, one word per environment (float64, times in s); of the last one byte: whether it has ended."""
+
+DESKS_AHEAD = 8
+"""Desks are asked for so far ahead: the rest is asked for by what stands in them."""
 
 
 @inline
 def first_bad_action(hall: int) -> int:
-    """The first environment whose action names no instance, or one that may not be assigned; −1 if there is none.
+    """Hands out the task to send, if that is asked for; the first environment whose action is bad, −1 if there is none.
 
-    An action is bad as well where no request awaits one.
+    A bad action names no instance, or one that may not be assigned, or comes where no request awaits one.
     """
+    sends = ld(hall, T_SEND)
+    st(hall, T_SEND, 0)
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
-        if ld(desk, W_TASK) == TASK_SEND:
+        task = ld(desk, W_TASK)
+        if sends != 0 and ld(desk, W_REQUEST) >= 0:
+            task = TASK_SEND
+            st(desk, W_TASK, task)
+        if task == TASK_SEND:
             action = ldc(hall, T_ACTIONS) + i * 16
             if ld(desk, W_REQUEST) < 0 or is_masked(hall, T_DECODE_MASK, T_DECODE_ROWS, i, ld(action, 1)):
                 return i
@@ -152,6 +161,8 @@ def step_range(hall: int, first: int, end: int) -> int:
             account(S, hall, desk, status == FINISHED)
         elif ld(hall, T_WHOLE) == 0:
             continue
+        if ldc(hall, T_TOLD) != 0:
+            tell(hall, desk, i)
         if rarely(ld(desk, W_STATUS) != DECIDE):
             observe_nothing(hall, i)
         else:
@@ -162,8 +173,9 @@ def step_range(hall: int, first: int, end: int) -> int:
 @inline
 def fetch_ahead(desk: int, left: int) -> None:
     """Fetches what the next environments will touch; `left`: how many there are, this one included."""
-    for stage in range(4):
-        ahead = 2 * (4 - stage)
+    fetch(desk + DESKS_AHEAD * (DESK_WORDS * 8), DESK_WORDS * 8)
+    for stage in range(3):
+        ahead = 3 - stage
         far = desk + ahead * (DESK_WORDS * 8)
         if ahead < left and ld(far, W_TASK) == TASK_SEND:
             S = ld(far, W_STATE)
@@ -171,25 +183,18 @@ def fetch_ahead(desk: int, left: int) -> None:
                 fetch_header(S)
             elif stage == 1:
                 fetch_state(S)
-                D.fetch_fates(ldc(far, W_FATES), ld(far, W_OPEN))
-            elif stage == 2:
-                fetch_acting(S)
-                D.fetch_passing(ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
             else:
-                fetch_rows(S)
-                D.fetch_row(S, ldc(far, W_FATES), ld(far, W_OPEN), next_arrival(S))
+                fetch_acting(S)
 
 
 @inline
 def send_pending(S: int, desk: int, p: int, d: int) -> None:
     """Sends the pending request; its deadlines begin to count."""
-    request = ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST)
-    arrival = ld(D.record_of(S, request), L.R_ARRIVAL)
+    k = ld(S, L.H_PENDING)
+    arrival = ld(record_at(S, slot_at(S, k)), L.R_ARRIVAL)
     send(S, p, d, 1.0)
     if arrival >= ld(desk, W_START) and arrival == ld(S, L.H_NOW):  # else re-routed: open, or its miss is counted
-        count = ld(desk, W_OPEN)
-        D.open_fate(S, ldc(desk, W_FATES), count, request)
-        st(desk, W_OPEN, count + 1)
+        D.open_fate(S, k)
         st(desk, W_IN_FLIGHT, ld(desk, W_IN_FLIGHT) + 1)
 
 
@@ -200,6 +205,8 @@ def run_to_agent(S: int, start: int) -> int:
         status = run_to_decision(S, L.FOREVER)
         if status != DECIDE or ld(S, L.H_NOW) >= start:
             return status
+        if ldc(S, L.H_ROWS) != 0:
+            st(S, L.H_LOGGED, 0)  # who has ended by now is none of the agent's
         router = router_of(ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_PLACE))
         p, d, probability = least_loaded(S, router)
         send(S, p, d, probability)
@@ -214,43 +221,44 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     now, last = ld(S, L.H_NOW), ld(desk, W_LAST)
     logged = pick(ld(desk, W_REQUEST) < 0, 0, ld(S, L.H_LOGGED))
     missed, ended, met, waited = 0, 0, 0, 0
-    ids, log = ldc(desk, W_IDS), ldc(S, L.H_LOG)
-    fates = ldc(desk, W_FATES)
-    count, in_flight = ld(desk, W_OPEN), ld(desk, W_IN_FLIGHT)
+    in_flight = ld(desk, W_IN_FLIGHT)
     if finished and logged > 0:  # entries of the failure schedule may follow the end of the last request
-        now = max(last, ld(D.record_of(S, ld(log, logged - 1)), L.R_END))
-    for at in range(ld(desk, W_READ), logged):
-        request = ld(log, at)
-        row = D.record_of(S, request)
+        now = max(last, ld(ended_record(S, logged - 1), L.R_END))
+    for at in range(ld(S, L.H_READ), logged):
+        row = ended_record(S, at)
         if ld(row, L.R_ARRIVAL) < ld(desk, W_START):
             continue
-        st(ids, 2 * ended + 1, request)
+        request = ended_request(S, at)
+        st(entry_at(S, ended), L.N_ENDED, request)
         ended += 1
         if D.was_sent(row):
             in_flight -= 1
             waited += ld(row, L.R_END) - last
             if ld(row, D.N_PLACE) == D.SETTLED:
                 continue
-            count = D.settle(S, fates, count, row)
+            D.settle(S, row)
             if D.met_targets(row):
                 met += 1
                 continue
-        st(ids, 2 * missed, request)
+        st(entry_at(S, missed), L.N_MISSED, request)
         missed += 1
-    at = D.first_passed(fates, 0, count, now)
-    while at < count:
-        request = D.request_at(fates, at)
-        row = D.record_of(S, request)
+    k = D.first_passed(S, 0, now)
+    while k >= 0:
+        row = record_at(S, slot_at(S, k))
         deadline = D.next_deadline(row, now)
         if deadline < now:
-            count = D.settle(S, fates, count, row)
-            st(ids, 2 * missed, request)
+            D.settle(S, row)
+            st(entry_at(S, missed), L.N_MISSED, ld32(slot_at(S, k), L.S_REQUEST))
             missed += 1
         else:
-            D.set_deadline(fates, at, deadline)
-        at = D.first_passed(fates, at, count, now)
-    st(desk, W_READ, logged)
-    st(desk, W_OPEN, count)
+            D.set_deadline(S, k, deadline)
+        k = D.first_passed(S, k, now)
+    if missed > 1:
+        sort_missed(S, missed)
+    if ldc(S, L.H_ROWS) == 0:
+        st(S, L.H_READ, logged)
+    elif logged > 0:  # all was read, and need not be kept
+        st(S, L.H_LOGGED, 0)
     st(desk, W_IN_FLIGHT, in_flight)
     st(desk, W_LAST, now)
     st(desk, W_DT, now - last)
@@ -268,6 +276,40 @@ def account(S: int, hall: int, desk: int, finished: bool) -> None:
     st(desk, W_REQUEST, -1 if finished else ld32(slot_at(S, ld(S, L.H_PENDING)), L.S_REQUEST))
 
 
+@rare
+def sort_missed(S: int, count: int) -> None:
+    """Sorts the requests whose miss became certain in this step; they are few."""
+    for at in range(1, count):
+        request, place = ld(entry_at(S, at), L.N_MISSED), at
+        while place > 0 and ld(entry_at(S, place - 1), L.N_MISSED) > request:
+            st(entry_at(S, place), L.N_MISSED, ld(entry_at(S, place - 1), L.N_MISSED))
+            place -= 1
+        st(entry_at(S, place), L.N_MISSED, request)
+
+
+@inline
+def ended_request(S: int, at: int) -> int:
+    """The request that entry `at` of the log names."""
+    return ld(ldc(S, L.H_LOG), at) if ldc(S, L.H_ROWS) == 0 else ld(entry_at(S, at), L.N_ENDED)
+
+
+@inline
+def ended_record(S: int, at: int) -> int:
+    """Address of the record row of the request that entry `at` of the log names."""
+    return record_of(S, ended_request(S, at)) if ldc(S, L.H_ROWS) == 0 else entry_at(S, at)
+
+
+@inline
+def tell(hall: int, desk: int, i: int) -> None:
+    """Writes what is told of environment i's last step beside its observation."""
+    told, count = ldc(hall, T_TOLD), ldc(hall, T_COUNT)
+    stf(told, TOLD_REWARD * count + i, ldf(desk, W_REWARD))
+    stf(told, TOLD_DT * count + i, ld(desk, W_DT) / PS_PER_S)
+    stf(told, TOLD_NOW * count + i, ld(desk, W_LAST) / PS_PER_S)
+    st(told, TOLD_REQUEST * count + i, ld(desk, W_REQUEST))
+    st8(told, TOLD_DONE * count * 8 + i, int(ld(desk, W_STATUS) == FINISHED))
+
+
 @inline
 def observe(S: int, hall: int, i: int) -> None:
     """Writes features and masks of environment i's pending decision."""
@@ -277,16 +319,16 @@ def observe(S: int, hall: int, i: int) -> None:
     F.write_request(S, router, s, ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4))
     prefills, decodes = ldc(S, L.H_PREFILLS), ldc(S, L.H_DECODES)
     first, rows = prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS)
+    F.write_prefills(S, router, s, first, profiles)
     for p in range(prefills):
-        F.write_prefill(S, router, s, p, first + p * PREFILL_BYTES, profiles)
         st8(ldc(hall, T_PREFILL_MASK), i * rows + p, int(ld(engine_at(S, p), L.E_STATE) == L.STATE_UP))
-    clear_bytes(first + prefills * PREFILL_BYTES, (rows - prefills) * PREFILL_BYTES)
+    clear_bytes(first + prefills * F.PREFILL_BYTES, (rows - prefills) * F.PREFILL_BYTES)
     first, rows, size = decode_rows(hall, i), ldc(hall, T_DECODE_ROWS), ldc(hall, T_DECODE_BYTES)
+    if ldc(S, L.H_MIXED) == 0:
+        F.write_decodes(S, router, s, first, profiles)
+    else:
+        F.write_mixes(S, router, s, first, profiles)
     for d in range(decodes):
-        if ldc(S, L.H_MIXED) != 0:
-            F.write_mixed(S, router, s, d, first + d * size, profiles)
-        else:
-            F.write_decode(S, router, s, d, first + d * size, profiles)
         st8(ldc(hall, T_DECODE_MASK), i * rows + d, int(ld(engine_at(S, prefills + d), L.E_STATE) == L.STATE_UP))
     clear_bytes(first + decodes * size, (rows - decodes) * size)
 
@@ -294,7 +336,7 @@ def observe(S: int, hall: int, i: int) -> None:
 @inline
 def prefill_rows(hall: int, i: int) -> int:
     """Address of environment i's rows of PREFILL."""
-    return ldc(hall, T_PREFILL) + i * (ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+    return ldc(hall, T_PREFILL) + i * (ldc(hall, T_PREFILL_ROWS) * F.PREFILL_BYTES)
 
 
 @inline
@@ -306,20 +348,27 @@ def decode_rows(hall: int, i: int) -> int:
 @inline
 def gather_missed(hall: int) -> None:
     """Writes the misses of the last step of all environments one after the other."""
-    found, room = 0, ldc(hall, T_MISSED_ROOM)
+    found, count, room = 0, 0, ldc(hall, T_MISSED_ROOM)
+    where = ldc(hall, T_MISSED)
+    ends, requests = where + room * 8, where + 2 * room * 8
     for i in range(ldc(hall, T_COUNT)):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
-        for at in range(ld(desk, W_MISSED)):
-            if found < room:
-                st(ldc(hall, T_MISSED), 2 * found, i)
-                st(ldc(hall, T_MISSED), 2 * found + 1, ld(ldc(desk, W_IDS), 2 * at))
+        missed = ld(desk, W_MISSED)
+        if missed > 0:
+            if count + missed <= room:
+                for at in range(missed):
+                    st(requests, count + at, ld(entry_at(ld(desk, W_STATE), at), L.N_MISSED))
+                st(where, found, i)
+                st(ends, found, count + missed)
             found += 1
-    st(hall, T_MISSED_COUNT, found)
+            count += missed
+    st(hall, T_MISSED_COUNT, count)
+    st(hall, T_MISSED_WHERE, found)
 
 
 @rare
 def observe_nothing(hall: int, i: int) -> None:
     """Nothing awaits a decision in environment i: its observation is zero."""
     clear_bytes(ldc(hall, T_REQUEST) + i * (F.REQUEST_COLUMNS * 4), F.REQUEST_COLUMNS * 4)
-    clear_bytes(prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS) * PREFILL_BYTES)
+    clear_bytes(prefill_rows(hall, i), ldc(hall, T_PREFILL_ROWS) * F.PREFILL_BYTES)
     clear_bytes(decode_rows(hall, i), ldc(hall, T_DECODE_ROWS) * ldc(hall, T_DECODE_BYTES))

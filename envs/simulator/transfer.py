@@ -10,11 +10,14 @@ from . import layout as L
 from . import ledger
 from .arithmetic import rarely
 from .compile import inline, rare
+from .deadlines import move_fate
 from .learner import learn
 from .memory import copy_words, ld, ld32, ldc, st, st16, st32
 from .polls import before_change
 from .slots import (
     blocks_of,
+    copy_row,
+    end_record,
     engine_at,
     prefill_of,
     push_back,
@@ -22,6 +25,7 @@ from .slots import (
     recycle,
     set_wake,
     slot_at,
+    take_slot,
     wake_of,
 )
 
@@ -103,16 +107,12 @@ def release(S: int, p: int, source: int, t: int) -> None:
 @inline
 def record_end(S: int, s: int, t: int, last: int, generated: int, status: int) -> None:
     """Writes the end of a request into its record."""
-    row = record_at(S, s)
+    row = end_record(S, s, t)
     st(row, L.R_LAST_TOKEN, last)
     st(row, L.R_END, t)
     st32(row, L.R32_GENERATED, generated)
     st16(row, L.R16_STATUS, status)
     st(S, L.H_ENDED, ld(S, L.H_ENDED) + 1)
-    log = ldc(S, L.H_LOG)
-    if rarely(log != 0):
-        st(log, ld(S, L.H_LOGGED), ld32(s, L.S_REQUEST))
-        st(S, L.H_LOGGED, ld(S, L.H_LOGGED) + 1)
 
 
 @inline
@@ -149,15 +149,13 @@ def lose(S: int, k: int, t: int, last: int, generated: int, held: int) -> None:
 
 @rare
 def copy_slot(S: int, k: int) -> int:
-    """A second slot for the request of slot k (`loop.is_full` has kept enough free)."""
-    if ld(S, L.H_FREE_SLOT) >= 0:
-        copy = ld(S, L.H_FREE_SLOT)
-        st(S, L.H_FREE_SLOT, ld32(slot_at(S, copy), L.S_NEXT))
-    else:
-        copy = ld(S, L.H_HIGH)
-        st(S, L.H_HIGH, copy + 1)
-    st(S, L.H_LIVE, ld(S, L.H_LIVE) + 1)
+    """A second slot for the request of slot k, which it leaves (`loop.is_full` has kept enough free)."""
+    copy = take_slot(S)
     copy_words(slot_at(S, copy), slot_at(S, k), L.SLOT_WORDS)
+    if ldc(S, L.H_ROWS) != 0:
+        copy_row(record_at(S, slot_at(S, copy)), record_at(S, slot_at(S, k)))
+    if ldc(S, L.H_FATES) != 0:
+        move_fate(S, k, copy)
     return copy
 
 

@@ -135,9 +135,10 @@ def _points(cv: float, end: float, seed: int) -> Floats:
     last = 0.0
     while last < end:
         chunk = _chunk(generator, shape, end - last)
-        pieces.append(last + chunk)
-        last = float(pieces[-1][-1])
-    points = np.concatenate(pieces) if pieces else np.empty(0)
+        chunk += last
+        pieces.append(chunk)
+        last = float(chunk[-1])
+    points = _joined(pieces)
     return points[: int(np.searchsorted(points, end, side="left"))]
 
 
@@ -147,11 +148,19 @@ def _chunk(generator: np.random.Generator, shape: float, span: float) -> Floats:
     drawn, reached = 0, 0.0
     while drawn < CHUNK and (not sums or reached < span):
         count = min(CHUNK - drawn, int(1.05 * (span - reached)) + 64)
-        gaps = generator.standard_gamma(shape, count) / shape
+        gaps = generator.standard_gamma(shape, count)
+        gaps /= shape
         gaps[0] += reached
-        sums.append(np.cumsum(gaps))
-        drawn, reached = drawn + count, float(sums[-1][-1])
-    return np.concatenate(sums)
+        sums.append(np.cumsum(gaps, out=gaps))
+        drawn, reached = drawn + count, float(gaps[-1])
+    return _joined(sums)
+
+
+def _joined(pieces: list[Floats]) -> Floats:
+    """The pieces one after the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces) if pieces else np.empty(0)
 
 
 def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Floats, Floats]:

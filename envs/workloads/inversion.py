@@ -2,7 +2,7 @@
 
 A guide says for each of 2^k equal cells of [0, 1) where in a table to begin, so a look-up takes a step or two instead
 of a search (Chen and Asau, "On generating random variates from an empirical distribution", AIIE Transactions 6, 1974).
-Where no entry of the table lies in a cell, the guide has the result itself, and the table is not touched.
+Few cells hold more than one entry, so the first step is taken without a branch, and a second one is rare.
 Since the number of cells is a power of two, the cell of a value is found without rounding, and the result is that of
 `numpy.searchsorted(table, values, side="right")`, exactly.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..simulator.compile import entry
+from ..simulator.compile import entry, inline
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ class Inverse:
     Attributes:
         tables: their tables, one after the other; each ends with 1.
         starts: (F,) where each begins.
-        guides: by cell, one guide after the other: the place, or ~ where a search for it begins.
+        guides: by cell, one guide after the other: where a search begins.
         cells: (F + 1,) where each guide begins, and the end.
         first: (F,) what the first place of each stands for.
     """
@@ -45,9 +45,7 @@ class Inverse:
         guides = []
         for table in tables:
             cells = 2 << (len(table) - 1).bit_length()
-            begins = np.searchsorted(table, np.arange(cells) / cells, side="right")
-            ends = np.searchsorted(table, np.arange(1, cells + 1) / cells, side="left")  # below the next cell
-            guides.append(np.where(begins == ends, begins, ~begins))
+            guides.append(np.searchsorted(table, np.arange(cells) / cells, side="right"))
         return cls(
             np.concatenate(tables),
             np.cumsum([0, *map(len, tables[:-1])]),
@@ -81,10 +79,17 @@ def _first_above(
 ) -> None:
     for k in range(len(values)):
         one = which[k]
-        start, cell = starts[one], cells[one]
-        place = guides[cell + int(values[k] * (cells[one + 1] - cell))]
-        if place < 0:
-            place = ~place
-            while tables[start + place] <= values[k]:
-                place += 1
-        found[k] = first[one] + place
+        found[k] = first[one] + place_of(tables, starts, guides, cells, one, values[k])
+
+
+@inline
+def place_of(
+    tables: Floats, starts: Ints, guides: npt.NDArray[np.int32], cells: Ints, one: int, value: float
+) -> int:
+    """First place of table `one` whose entry is above the value, from 0."""
+    cell, start = cells[one], starts[one]
+    place = int(guides[cell + int(value * (cells[one + 1] - cell))])
+    place += int(tables[start + place] <= value)
+    while tables[start + place] <= value:
+        place += 1
+    return place

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import profiles, targets, unloaded
 from ..cluster import Cluster
 from ..profiles import Profile
-from ..streams import stream
-from ..trace import LOOSE, TIGHT, Trace
+from ..trace import Trace
 from .arrivals import arrival_times
 from .config import Family, WorkloadConfig
-from .lengths import Lengths
 
 if TYPE_CHECKING:
-    from .inversion import Inverse
+    from .sampling import Draw
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Workload:
         arrival = arrival_times(self.config.arrivals, rate, duration_s, seed)
         n = len(arrival)
         chosen = profiles.resolve(self.config.profile if profile is None else profile)
-        family, prompt, output, slo = self._requests(n, seed)
+        family, prompt, output, slo = self._draw.requests(n, seed)
         if self.config.targets == "fixed":
             ttft, tpot = targets.fixed(slo, chosen)
         else:
@@ -91,49 +88,19 @@ class Workload:
             ttft, tpot = targets.relative(slo, chosen, unloaded.fastest(prompt, output, home).ttft)
         return Trace(arrival, prompt, output, slo, family, ttft, tpot, tuple(self.families), self.name)
 
-    def _requests(
-        self, n: int, seed: int
-    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int8]]:
-        """Family, prompt, output and SLO class of the first n requests."""
-        draw = {
-            "prompt": stream(seed, "prompts").random(n),
-            "output": stream(seed, "outputs").random(n),
-            "slo": stream(seed, "classes").random(n),
-        }
-        family = self._sampled.families.places(stream(seed, "families").random(n), np.zeros(n, np.int8)).astype(np.int8)
-        prompt = self._sampled.prompts.at(draw["prompt"], family)
-        output = self._sampled.outputs.at(draw["output"], family)
-        loose = draw["slo"] >= self._sampled.tight_shares.take(family)
-        return family, prompt, output, np.where(loose, np.int8(LOOSE), np.int8(TIGHT))
-
     @cached_property
-    def _sampled(self) -> _Sampled:
+    def _draw(self) -> Draw:
         """What drawing requests needs."""
-        from .inversion import Inverse
+        from .sampling import Draw
 
         shares = np.cumsum(self.shares)
         shares[-1] = 1.0
-        laws = self.families.values()
-        return _Sampled(
-            families=Inverse.of([shares]),
-            prompts=Lengths([law.prompt for law in laws]),
-            outputs=Lengths([law.output for law in laws]),
-            tight_shares=np.array([law.tight_share for law in laws]),
+        families = self.families.values()
+        prompts, outputs = [family.prompt for family in families], [family.output for family in families]
+        return Draw.of(
+            shares,
+            [law.table() for law in prompts],
+            [law.table() for law in outputs],
+            [law.min for law in prompts + outputs],
+            np.array([family.tight_share for family in families]),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    """The laws of a workload, ready to be sampled.
-
-    Attributes:
-        families: which family.
-        prompts: prompt length by family.
-        outputs: output length by family.
-        tight_shares: share of the class tight by family.
-    """
-
-    families: Inverse
-    prompts: Lengths
-    outputs: Lengths
-    tight_shares: npt.NDArray[np.float64]

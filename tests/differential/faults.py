@@ -360,9 +360,9 @@ VIEWS = (
     ),
     Fault(
         "routers are dealt requests in turn, not as drawn",
-        "state.py",
-        'rows["who"] = routers |',
-        'rows["who"] = np.arange(len(trace)) % int(block[L.H_ROUTERS]) |',
+        "simulator.py",
+        "deal(self.cluster, len(trace), seed) if",
+        "np.arange(len(trace)) % self.cluster.routers if",
     ),
     Fault(
         "learned mean cut off",

@@ -16,6 +16,7 @@ from disaggroute.envs.environment import DisaggRouteEnv
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.envs.trace import Trace
+from disaggroute.envs.vector_environment import DisaggRouteVectorEnv
 from disaggroute.envs.window import Window
 
 Arguments = dict[str, Any]
@@ -203,3 +204,12 @@ def environment_of(trace: Trace, cluster: Cluster, *, start: int = 0, **argument
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Setting, "of", fixed_setting(trace, cluster, start))
         return DisaggRouteEnv(**arguments)
+
+
+def vector_environment_of(
+    trace: Trace, cluster: Cluster, *, num_envs: int = 2, start: int = 0, **arguments: Any
+) -> DisaggRouteVectorEnv:
+    """Likewise, many of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Setting, "of", fixed_setting(trace, cluster, start))
+        return DisaggRouteVectorEnv(num_envs, **arguments)

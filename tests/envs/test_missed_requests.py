@@ -20,7 +20,7 @@ from disaggroute.training.metrics import met_targets
 
 from ..differential.cases import Case, random_case
 from ..differential.scenarios import assign, engine, requests
-from .environments import environment_of, play
+from .environments import environment_of, play, vector_environment_of
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,28 @@ def test_an_episode_that_is_routed_by_an_assignment_is_the_references_run(
     episode = play(environment_of(case.trace, case.cluster), case.assignment)
     columns = [name for name in run.records.dtype.names or () if name != "predicted"]
     assert all((episode.records[name] == run.records[name]).all() for name in columns)
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([False] * 4 + [True]), st.booleans(), st.booleans())
+def test_many_environments_tell_what_one_tells_though_they_keep_no_records(
+    seed: int, tiny: bool, aggregated: bool, failures: bool, warm: bool
+) -> None:
+    given_case = random_case(seed, tiny=tiny, aggregated=aggregated, failures=failures)
+    rng = np.random.default_rng(seed)
+    start = int(rng.choice(given_case.trace.arrival)) if warm else 0
+    case = pointed(given_case, start, rng)
+    if case is None:
+        return
+    episode = play(environment_of(case.trace, case.cluster, start=start), case.assignment)
+    many = vector_environment_of(case.trace, case.cluster, start=start)
+    many.reset(seed=[0, 0])  # which router gets a request may depend on it
+    for step in episode.steps:
+        actions = np.array([step.action] * 2)
+        observations, rewards, ended, _, infos = many.step(actions)
+        for i in range(2):
+            assert all((observations[name][i] == column).all() for name, column in step.observation.items())
+            assert (rewards[i], ended[i]) == (step.reward, step.terminated)
+            assert all(infos[name][i] == step.info[name] for name in ("dt", "now", "request", "missed"))
 
 
 # One prefill and one decode instance: a prompt of 10 tokens that arrives at 0 is prefilled at 30, transferred at 44,
