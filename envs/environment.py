@@ -89,7 +89,7 @@ class DisaggRouteEnv(JsonSpec, gym.Env[Observation, Any]):
     | `dt` | simulated seconds since the last decision (at a reset: since the warm start ended), to discount by |
     | `now` | simulated time, s |
     | `request` | index in the trace of the request that awaits a decision, −1 after the last |
-    | `missed` | requests whose miss became certain in this step (a tuple of indices in the trace) |
+    | `missed` | requests whose miss became certain in this step (a tuple of indices in the trace, ascending) |
     | `action_mask` | see above |
     | `trace_seed` | seed of the trace |
     | `outcome` | after the last step: `requests`, `missed`, `goodput` of the episode |

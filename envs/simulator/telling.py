@@ -40,7 +40,8 @@ class Telling:
     def begin(self, block: Words, requests: int) -> None:
         """Prepares for a trace of so many requests; the state block is empty."""
         if requests > self._entries or block[L.H_CAPACITY] != self._capacity:
-            self._make(max(requests + requests // 2, self._entries), int(block[L.H_CAPACITY]))
+            entries = self._entries if requests <= self._entries else requests + requests // 2
+            self._make(entries, int(block[L.H_CAPACITY]))
         fates = self._at + self._marks()
         self._words[fates : fates + fate_words(self._capacity)] = L.FOREVER
         self._place(block)

@@ -101,7 +101,7 @@ def test_every_miss_is_paid_once_in_the_step_in_which_it_became_certain(
         when = certainty(episode.records[request], case.trace, request)
         if when is not None:
             expected[episode.step_of(when.known_at)].add(request)
-    assert [set(ids) for ids in episode.missed] == expected
+    assert [list(ids) for ids in episode.missed] == [sorted(ids) for ids in expected]
     assert episode.rewards == [-len(ids) for ids in episode.missed]
 
     misses = int((~met_targets(episode.records, case.trace))[inside].sum())
