@@ -66,8 +66,8 @@ def _lines(choice: Choice) -> Iterator[str]:
     yield ""
     yield (
         "In doubt is what is worse than the baseline: goodput (the interval does not lie above zero), a class or "
-        f"family by more than {LOST_POINTS:g} points, a P99.9 beyond {TAIL:g} times. It was trained and tested on the "
-        "scenarios named here alone; nothing is known of others."
+        f"family by more than {LOST_POINTS:g} points, a P99.9 beyond {TAIL:g} times. It was trained and chosen on the "
+        "scenarios named here; what it does elsewhere this card does not know."
     )
 
 

@@ -261,7 +261,7 @@ def _provenance(choice: Choice) -> dict[str, object]:
     return {
         "command": choice.command,
         "version": __version__,
-        "training": config.model_dump(mode="json", exclude={"validation", "training_seed"}, exclude_defaults=True),
+        "training": config.model_dump(mode="json", exclude={"validation", "training_seed"}),
         "training_seeds": list(choice.seeds),
         "chosen": choice.chosen.label,
         "validation": {

@@ -200,7 +200,6 @@ def make(config: Config, training_seed: int, device: str = "cpu") -> EpisodeDQN:
         learning_starts=0,
         batch_size=how.batch,
         gradient_steps=how.steps,
-        target_update_interval=how.environments,
         exploration_fraction=how.exploration_share,
         exploration_initial_eps=how.exploration,
         exploration_final_eps=how.least_exploration,

@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, Field, model_validator
 from stable_baselines3.common.callbacks import BaseCallback
 
+from ...envs.setting import Setting
 from ..sb3_vec_env import Sb3VecEnv
 from .config import STRICT, TrainingConfig, TrainingScenario
 from .episodes import Act, Episodes, check_pairs, play, traces, whose_turn
@@ -65,9 +66,8 @@ class EpisodeParameters(BaseModel):
         """Episodes of an update on this scenario."""
         if self.most_decisions is None:
             return self.environments
-        plain = scenario.plain
-        assert plain.rate is not None and plain.duration_s is not None  # only a recorded trace may lack them
-        groups = int(self.most_decisions / (plain.rate * plain.duration_s * self.group))
+        setting = Setting.of(scenario.plain)
+        groups = int(self.most_decisions / (float(scenario.plain.rate or 0) * setting.duration_s * self.group))
         return min(max(groups, 1) * self.group, self.environments)
 
     def rate(self, remaining: float) -> float:

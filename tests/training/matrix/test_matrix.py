@@ -316,4 +316,6 @@ def test_the_shipped_matrix_can_be_planned() -> None:
     clusters = {part.name: part.scenario.cluster for part in plan.parts}
     assert clusters["slow-instance"] == "2p4d-a40-30k-slow"
     assert {part.condition.factor for part in plan.parts if part.name == "scarcity"} == {2.0}
-    assert plan.parts[0].policies["marginal-cost"] == "marginal-cost@mixed-bursty"
+    chosen = {part.name: part.policies["marginal-cost"] for part in plan.parts}
+    assert chosen["1p2d"] == "marginal-cost@1p2d"
+    assert chosen["stale-polls"] == "marginal-cost@mixed-bursty", "polls are nothing to it"
