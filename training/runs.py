@@ -76,6 +76,29 @@ class Run(BaseModel):
     summary: Summary
 
 
+def write_files(folder: Path, files: Mapping[str, bytes], others: Iterable[str]) -> list[Path]:
+    """Writes the files of a report, each whole or not at all.
+
+    Args:
+        folder: where to.
+        files: content by name.
+        others: names that a report may have: those that this one lacks are removed, since those of an earlier run would
+            show other numbers.
+
+    Returns:
+        The files, in their order.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    for name in others:
+        if name not in files:
+            (folder / name).unlink(missing_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in files]
+
+
 def fingerprint(configuration: Json) -> str:
     """Hash of a JSON-able configuration: 16 hex digits of SHA-256 over its canonical form."""
     text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False)

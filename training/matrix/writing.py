@@ -11,7 +11,7 @@ from ...envs.records import SCHEMA_VERSION
 from ..csv_file import csv_bytes
 from ..policy_style import policy_styles
 from ..report.page import Section, encoded, render
-from ..runs import RESULTS_SCHEMA, write_atomically
+from ..runs import RESULTS_SCHEMA, write_files
 from ..source_hash import source_hash
 from .cells import Matrix
 from .picture import matrix_png
@@ -60,12 +60,7 @@ def write_matrix(matrix: Matrix, folder: Path, *, figures: bool = True) -> list[
         files[PICTURE] = matrix_png(matrix)
     if figures:
         files[PAGE] = page(matrix, {name: content for name, content in files.items() if name == PICTURE}).encode()
-    for name in (PICTURE, PAGE):  # Those of an earlier run would show other numbers.
-        if name not in files:
-            (folder / name).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in files]
+    return write_files(folder, files, (PICTURE, PAGE))
 
 
 def page(matrix: Matrix, images: Mapping[str, bytes]) -> str:

@@ -12,7 +12,7 @@ from ..description import seeds_in_words
 from ..evaluation import policy_card
 from ..policy_style import policy_styles
 from ..report.page import Section, encoded, render
-from ..runs import RESULTS_SCHEMA, write_atomically
+from ..runs import RESULTS_SCHEMA, write_files
 from ..source_hash import source_hash
 from .condition_map import ConditionMap
 from .map_figure import map_png
@@ -51,12 +51,7 @@ def write_map(found: ConditionMap, folder: Path, *, figures: bool = True) -> lis
     if figures:
         files[PICTURE] = map_png(found)
         files[PAGE] = page(found, {PICTURE: files[PICTURE]}).encode()
-    for name in (PICTURE, PAGE):  # Those of an earlier run would show other numbers.
-        if name not in files:
-            (folder / name).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in files]
+    return write_files(folder, files, (PICTURE, PAGE))
 
 
 def page(found: ConditionMap, images: dict[str, bytes]) -> str:

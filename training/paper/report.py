@@ -12,7 +12,7 @@ from ..description import seeds_in_words
 from ..evaluation import policy_card
 from ..policy_style import policy_styles
 from ..report.page import Section, encoded, render
-from ..runs import RESULTS_SCHEMA, write_atomically
+from ..runs import RESULTS_SCHEMA, write_files
 from ..source_hash import source_hash
 from .experiment import Experiment
 from .figures import READING, draw
@@ -60,14 +60,7 @@ def write(experiment: Experiment, folder: Path, *, figures: bool = True) -> list
         images = {figure.name: draw(experiment, figure) for figure in experiment.plan.figures}
         files |= {f"{name}.png": content for name, content in images.items()}
         files[PAGE] = page(experiment, images).encode()
-    for left in (f"{figure.name}.png" for figure in experiment.plan.config.figures):
-        if left not in files:  # Those of an earlier run would show other numbers.
-            (folder / left).unlink(missing_ok=True)
-    if PAGE not in files:
-        (folder / PAGE).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in files]
+    return write_files(folder, files, (*(f"{figure.name}.png" for figure in experiment.plan.config.figures), PAGE))
 
 
 def page(experiment: Experiment, images: dict[str, bytes]) -> str:
