@@ -1,0 +1,49 @@
+"""Functions that tests give to executors; a worker imports them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def own_pid(_: int) -> int:
+    """Of the process that runs it."""
+    return os.getpid()
+
+
+def killed_once(task: tuple[Path, int]) -> int:
+    """The number; the third one kills its process, the first time that it is asked."""
+    mark, number = task
+    if number == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def large(task: tuple[Path, int]) -> tuple[int, bytes]:
+    """The number and a result that lies on the node where it was made; notes which process made it."""
+    folder, number = task
+    (folder / f"{number}-{os.getpid()}").touch()
+    return number, bytes(1_000_000)
+
+
+def slow(task: tuple[Path, int]) -> int:
+    """Says that it has begun, and lasts."""
+    folder, number = task
+    (folder / f"{number}-{os.getpid()}").touch()
+    while True:
+        time.sleep(0.1)
+
+
+class Unlucky(Exception):
+    """An error that cannot be pickled and read again."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+def unlucky(_: int) -> None:
+    """Fails so."""
+    raise Unlucky("bad", "luck")

@@ -1,0 +1,1 @@
+"""Executors: what runs the tasks of a sweep, on one machine or on many."""
