@@ -32,7 +32,12 @@ class Executor(ABC):
 
     Workers are started when they are first needed. Use as a context manager; leaving it through an exception stops
     the tasks in progress.
+
+    Attributes:
+        lost: tasks that were done again, so far.
     """
+
+    lost = 0
 
     @property
     @abstractmethod
@@ -75,13 +80,15 @@ class Executor(ABC):
                 most = self.most_under_way
                 while waiting and len(under_way) < most:
                     place = waiting.popleft()
-                    under_way[self._submit(function, tasks[place])] = place
+                    payload = pickle.dumps((function, tasks[place]), pickle.HIGHEST_PROTOCOL)
+                    under_way[self._submit(payload)] = place
                 for handle in self._ended(under_way):
                     place = under_way.pop(handle)
                     try:
                         result = self._result(handle)
                     except Lost as lost:
                         losses[place] += 1
+                        self.lost += 1
                         if losses[place] == MOST_LOSSES:
                             raise RuntimeError(
                                 f"{lost}, {MOST_LOSSES} times in the same run; fewer workers may help, and the same "
@@ -94,8 +101,8 @@ class Executor(ABC):
             self._cancel(under_way)
 
     @abstractmethod
-    def _submit(self, function: Callable[[Task], Any], task: Task) -> Handle:
-        """Hands a task over; a handle is hashable."""
+    def _submit(self, payload: bytes) -> Handle:
+        """Hands a task over, for `done` in a worker; a handle is hashable."""
 
     @abstractmethod
     def _ended(self, handles: Collection[Handle]) -> Collection[Handle]:
@@ -110,10 +117,14 @@ class Executor(ABC):
         """Nobody waits for these any more."""
 
 
-def told(error: Exception) -> Exception:
-    """An error that can travel: itself, or one that tells it in words."""
+def done(payload: bytes) -> Any:
+    """The result of a task, in a worker; an error that could not travel to the caller is told in words."""
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(error_text(error))
-    return error
+        function, task = pickle.loads(payload)
+        return function(task)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(error_text(error)) from error
+        raise

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from .executor import Executor, Lost, Result, Task, told
+from .executor import Executor, Lost, Result, Task, done
 
 DIED = "a worker process died (out of memory?)"
 
@@ -75,16 +75,16 @@ class ProcessExecutor(Executor):
         else:
             yield from super().run(function, tasks)
 
-    def _submit(self, function: Callable[[Task], Any], task: Task) -> Future[Any]:
+    def _submit(self, payload: bytes) -> Future[Any]:
         if self._pool is None:
             self._others = set(multiprocessing.active_children())
             self._pool = self._new_pool()
         try:
-            return self._pool.submit(_call, function, task)
+            return self._pool.submit(done, payload)
         except BrokenProcessPool:  # All of its tasks are lost, and tell so one by one.
             self._pool.shutdown(wait=False)
             self._pool = self._new_pool()
-            return self._pool.submit(_call, function, task)
+            return self._pool.submit(done, payload)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # It starts a process only for a task that finds none idle.
@@ -104,17 +104,6 @@ class ProcessExecutor(Executor):
     def _cancel(self, handles: Collection[Future[Any]]) -> None:
         for handle in handles:
             handle.cancel()
-
-
-def _call(function: Callable[[Task], Result], task: Task) -> Result:
-    """The function's result; an error that could not travel to the parent is told in words."""
-    try:
-        return function(task)
-    except Exception as error:
-        other = told(error)
-        if other is error:
-            raise
-        raise other from error
 
 
 def _start_worker() -> None:

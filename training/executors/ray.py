@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from .executor import Executor, Lost, Task
+from .executor import Executor, Lost
 from .process import check_count, core_count
+from .ray_worker import FAILED, REFUSED, Origin, origin
 
 ANSWER_S = 60.0
 """How long a cluster may take to let this process in."""
@@ -43,6 +44,9 @@ ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 }
 """Of the workers: there is one per CPU."""
+
+WORKER = f"{__package__}.ray_worker"
+"""What a node must be able to import."""
 
 QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
@@ -115,9 +119,9 @@ class RayExecutor(Executor):
             self._ray.shutdown()
         self._ray, self._call, self._entered = None, None, False
 
-    def _submit(self, function: Callable[[Task], Any], task: Task) -> Any:
+    def _submit(self, payload: bytes) -> Any:
         self._connect()
-        return self._call(pickle.dumps((function, task), pickle.HIGHEST_PROTOCOL))
+        return self._call(payload, origin())
 
     def _ended(self, handles: Collection[Any]) -> Collection[Any]:
         waiting, without = list(handles), time.monotonic()
@@ -133,8 +137,6 @@ class RayExecutor(Executor):
         return ended
 
     def _result(self, handle: Any) -> Any:
-        from .ray_worker import FAILED, REFUSED
-
         try:
             how, content = self._ray.get(handle)
         except self._ray.exceptions.RayError as error:
@@ -193,25 +195,23 @@ class RayExecutor(Executor):
         self._call = _remote(ray)
 
 
-def _remote(ray: Any) -> Callable[[bytes], Any]:
-    """Hands a payload to a worker of the cluster."""
-    from .ray_worker import origin
+def _remote(ray: Any) -> Callable[[bytes, Origin], Any]:
+    """Hands a payload to a worker of the cluster, and says where it comes from."""
+    module = WORKER
 
-    package, sender = __package__, origin()
-
-    def call(payload: bytes) -> Any:
+    def call(payload: bytes, sender: Any) -> Any:
         import importlib
 
         node = ray.util.get_node_ip_address()
         try:
-            worker = importlib.import_module(f"{package}.ray_worker")
+            worker = importlib.import_module(module)
             how, content = worker.answer(payload, sender)
         except ImportError as error:
             how, content = "refused", f"no disaggroute of this version ({error})"
         return how, (node, content) if how == "refused" else content
 
     # This much is sent by value, to say so where a node has no such package. Lost tasks are handed over again by us.
-    remote: Callable[[bytes], Any] = ray.remote(num_cpus=1, max_retries=0)(call).remote
+    remote: Callable[[bytes, Origin], Any] = ray.remote(num_cpus=1, max_retries=0)(call).remote
     return remote
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from ... import __version__
 from ..compilation import compile_like, compiled_here
 from ..source_hash import source_hash
-from .executor import told
+from .executor import done
 
 DONE, FAILED, REFUSED = "done", "failed", "refused"
 """How a task ended: with a result, with an error of its own, or before it began."""
@@ -65,12 +65,11 @@ def answer(payload: bytes, from_: Origin) -> tuple[str, Any]:
         return REFUSED, unlike
     try:
         _settle(from_["folder"], from_["compiled"])
-        function, task = pickle.loads(payload)
-        return DONE, pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
+        return DONE, pickle.dumps(done(payload), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         import traceback
 
-        return FAILED, (pickle.dumps(told(error)), traceback.format_exc())
+        return FAILED, (pickle.dumps(error), traceback.format_exc())
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:

@@ -79,8 +79,8 @@ def test_runs_of_a_killed_worker_are_done_again(
 
 def test_a_run_whose_worker_dies_every_time_is_given_up_in_one_sentence(executor: Executor) -> None:
     sentence = (
-        r"^a worker .*\(.*\), 3 times in the same run; fewer workers may help, and the same command goes on from what is "
-        "finished$"
+        r"^a worker .*\(.*\), 3 times in the same run; fewer workers may help, and the same command goes on from what "
+        "is finished$"
     )
     with pytest.raises(RuntimeError, match=sentence):
         list(executor.run(os._exit, [3, 3]))
