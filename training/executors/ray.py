@@ -30,13 +30,15 @@ IDLE_S = 60.0
 LOOK_S = 2.0
 """How often it is asked how many CPUs it has: nodes come and go."""
 
+STARTS = 3
+"""Times that a cluster on this machine is started: Ray gives its parts 30 s to come up, whatever else runs here."""
+
 STORE_BYTES = 256 * 1024**2
 """Memory for results under way, of a cluster on this machine."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Without it Ray warns of a change to come.
-    "RAY_raylet_start_wait_time_s": "120",
 }
 """Of this process, unless set otherwise."""
 
@@ -48,7 +50,12 @@ ONE_THREAD = {
 WORKER = f"{__package__}.ray_worker"
 """What a node must be able to import."""
 
-QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+OPTIONS: dict[str, Any] = {
+    "log_to_driver": False,
+    "logging_level": logging.CRITICAL,
+    "runtime_env": {"env_vars": ONE_THREAD},
+}
+"""Of `ray.init`."""
 
 TRIAL = """
 import logging, sys, ray
@@ -178,21 +185,28 @@ class RayExecutor(Executor):
         import ray
 
         if not ray.is_initialized():
-            if self._address is not None:
-                _try(self._address)
-            options: dict[str, Any] = {"runtime_env": {"env_vars": ONE_THREAD}, **QUIET}
-            if self._address is None:
-                options |= {"num_cpus": self._given or core_count(), "object_store_memory": STORE_BYTES}
-                options |= {"include_dashboard": False}
             # Ray prints what happens to nodes and workers on the standard output; its own debugger stops it like this.
             ray._private.worker._worker_logs_enabled = False
-            try:
-                ray.init(address=self._address or "local", **options)
-            except Exception as error:
-                raise RuntimeError(f"Ray cannot be started{self._where}: {' '.join(str(error).split())}") from error
+            if self._address is None:
+                self._start(ray)
+            else:
+                _enter(ray, self._address)
             self._entered = True
         self._ray = ray
         self._call = _remote(ray)
+
+    def _start(self, ray: Any) -> None:
+        """Starts a cluster on this machine."""
+        store = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+        for left in reversed(range(STARTS)):
+            try:
+                ray.init(address="local", num_cpus=self._given or core_count(), **store, **OPTIONS)
+                return
+            except Exception as error:
+                ray.shutdown()
+                if not left:
+                    said = " ".join(str(error).split())
+                    raise RuntimeError(f"Ray cannot be started on this machine: {said}") from error
 
 
 def _remote(ray: Any) -> Callable[[bytes, Origin], Any]:
@@ -232,8 +246,8 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-def _try(address: str) -> None:
-    """Enters the cluster in a process of its own, which can be ended.
+def _enter(ray: Any, address: str) -> None:
+    """Enters a cluster; first in a process of its own, which can be ended.
 
     Raises:
         OSError: no cluster answers in time, or it does not let this process in.
@@ -247,6 +261,11 @@ def _try(address: str) -> None:
             f"ray_address is {address}, where no Ray cluster answers within {ANSWER_S:g} s; it must be the address "
             "that `ray start --head` told, and this machine one of the cluster's nodes"
         ) from None
-    if tried.returncode:
-        said = tried.stdout.strip() or "Ray ended without a word"
-        raise ConnectionError(f"ray_address is {address}, which does not let this machine in: {said}")
+    said = tried.stdout.strip() or "Ray ended without a word"
+    if not tried.returncode:
+        try:
+            ray.init(address=address, **OPTIONS)
+            return
+        except Exception as error:
+            said = " ".join(str(error).split())
+    raise ConnectionError(f"ray_address is {address}, which does not let this machine in: {said}")

@@ -29,14 +29,6 @@ def large(task: tuple[Path, int]) -> tuple[int, bytes]:
     return number, bytes(1_000_000)
 
 
-def slow(task: tuple[Path, int]) -> int:
-    """Says that it has begun, and lasts."""
-    folder, number = task
-    (folder / f"{number}-{os.getpid()}").touch()
-    while True:
-        time.sleep(0.1)
-
-
 class Unlucky(Exception):
     """An error that cannot be pickled and read again."""
 
