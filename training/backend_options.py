@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .executors.choice import PROCESS
+from .executors import PROCESS
 
 if TYPE_CHECKING:
     from ..envs.backend import Backend

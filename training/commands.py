@@ -20,7 +20,7 @@ from .backend_options import (
     check_rate,
     scenario_values,
 )
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
@@ -139,6 +139,7 @@ def evaluate(
     """  # noqa: D301
     from .evaluation import check_evaluation, simulator, split_policies
     from .evaluation import evaluate as run
+    from .executors.choice import make_executor
     from .held_out import DEFAULT_LOG
     from .progress import run_progress
     from .results import read_results
@@ -284,6 +285,7 @@ def saturate(
     disaggroute evaluate --rate $(disaggroute saturate chat --seeds 10) chat
     disaggroute saturate chat --backend live --cluster my-cluster.yaml
     """  # noqa: D301
+    from .executors.choice import make_executor
     from .seeds import seeds_from
 
     if out is not None and backend == SIMULATOR:

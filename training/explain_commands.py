@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
@@ -97,6 +97,7 @@ def explain(
         _refuse_options(context)
         _describe(policy)
         return
+    from .executors.choice import make_executor
     from .explanation.explanation import check_explanation, explain, explanation_configuration
     from .explanation.writing import write_explanation
     from .progress import run_progress

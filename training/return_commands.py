@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import ExecutorName, RayAddress, WorkerCount
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def returns(
     from ..envs import environment_config
     from .compilation import compile_all
     from .evaluation import split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .reference_returns import BASELINES, FILE, update
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
@@ -73,6 +73,7 @@ def compare_routers(
     disaggroute compare-routers mixed-bursty --counts 1,2,4 --dealing random --policies "least-loaded,marginal-cost"
     """  # noqa: D301
     from .evaluation import check_evaluation, split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .router_picture import draw_study
     from .router_study import folder_of, read_counts, study, with_routers, write_study

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     ExecutorName,
@@ -70,6 +70,7 @@ def check_scenario(
     """  # noqa: D301
     from ..envs.setting import Setting
     from .evaluation import check_evaluation, evaluate, split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .scenario_check import check_of, check_stages, policies, write_table
     from .seeds import SATURATION, seeds_from

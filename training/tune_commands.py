@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .executors.choice import PROCESS, make_executor
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
@@ -99,6 +99,7 @@ def tune(
     disaggroute tune marginal-cost mixed-bursty-a40 --topology 2P4D --evaluations 400
     disaggroute tune "marginal-cost(sample=2)" chat --out results/sampled
     """  # noqa: D301
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .tuning import search as run
     from .tuning_choice import choose

@@ -5,11 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from ...envs.catalog import unknown
+from . import EXECUTORS, RAY
 from .executor import Executor
 from .process import ProcessExecutor
-
-PROCESS, RAY = "process", "ray"
-EXECUTORS = (PROCESS, RAY)
 
 
 def make_executor(name: str, *, workers: int | None = None, ray_address: str | None = None) -> Executor:

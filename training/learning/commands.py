@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..executors.choice import PROCESS, make_executor
+from ..executors import PROCESS
 from ..scenario_options import ExecutorName, RayAddress, WorkerCount, say
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def train(
     disaggroute train linear-es --seeds 5 --out results/linear
     disaggroute train my-network.yaml --set policy.hidden=[32] --set budget=500
     """  # noqa: D301
+    from ..executors.choice import make_executor
     from ..progress import run_progress
     from ..seeds import seeds_from
     from .experiment import train as run

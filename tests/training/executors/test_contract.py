@@ -11,7 +11,8 @@ import pytest
 
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training.evaluation import evaluate
-from disaggroute.training.executors.choice import EXECUTORS, make_executor
+from disaggroute.training.executors import EXECUTORS
+from disaggroute.training.executors.choice import make_executor
 from disaggroute.training.executors.executor import Executor
 
 from .tasks import killed_once, own_pid, unlucky

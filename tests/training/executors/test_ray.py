@@ -127,7 +127,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_an_interrupt_ends_the_runs_in_progress(cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), RayExecutor(address=cluster.address) as executor:
-        assert next(executor.run(node_of, [(tmp_path, k) for k in range(3)]))[0] == 0
+        results = executor.run(node_of, [(tmp_path, k) for k in range(3)])
+        assert next(results)[0] == 0
         wait_until(lambda: len(list(tmp_path.iterdir())) >= 2)
         raise KeyboardInterrupt
     pids = [int(path.name.split("-")[2]) for path in tmp_path.iterdir()]
