@@ -22,13 +22,6 @@ def killed_once(task: tuple[Path, int]) -> int:
     return number
 
 
-def large(task: tuple[Path, int]) -> tuple[int, bytes]:
-    """The number and a result that lies on the node where it was made; notes which process made it."""
-    folder, number = task
-    (folder / f"{number}-{os.getpid()}").touch()
-    return number, bytes(1_000_000)
-
-
 class Unlucky(Exception):
     """An error that cannot be pickled and read again."""
 
@@ -41,8 +34,11 @@ def unlucky(_: int) -> None:
     raise Unlucky("bad", "luck")
 
 
-def node_of(task: tuple[Path, int]) -> tuple[int, str]:
-    """The number and the Ray node that did it; all but the first wait until there is a file `go`."""
+def node_of(task: tuple[Path, int]) -> tuple[int, str, bytes]:
+    """The number, the Ray node that did it, and as much as lies on that node until it is fetched.
+
+    All but the first wait until there is a file `go`. Notes that it has begun, and that it has all but ended.
+    """
     import ray
 
     folder, number = task
@@ -50,4 +46,6 @@ def node_of(task: tuple[Path, int]) -> tuple[int, str]:
     (folder / f"{number}-{node}-{os.getpid()}").touch()
     while number and not (folder / "go").exists():
         time.sleep(0.02)
-    return number, node
+    result = number, node, bytes(1_000_000)
+    (folder / f"{number}-{node}-done").touch()
+    return result

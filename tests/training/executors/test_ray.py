@@ -16,7 +16,7 @@ from disaggroute.training.executors import ray, ray_worker
 from disaggroute.training.executors.choice import make_executor
 from disaggroute.training.executors.ray import RayExecutor
 
-from .tasks import large, node_of
+from .tasks import node_of
 
 MEMORY = 80 * 1024**2
 """The smallest object store that Ray takes, about."""
@@ -71,24 +71,25 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def begun(folder: Path, node: Any) -> list[tuple[int, int]]:
+    """Number and process of the runs of `node_of` on a node, but the first one."""
+    names = [path.name.split("-") for path in folder.glob("*-*-*")]
+    here = [(int(number), end) for number, where, end in names if where == node._node_id]
+    return [(number, int(end)) for number, end in here if number and end != "done"]
+
+
 def test_runs_of_a_node_that_is_killed_are_done_again_on_another(
     cluster: Any, second: Any, executor: RayExecutor, tmp_path: Path
 ) -> None:
     assert executor.count == 2
     results = executor.run(node_of, [(tmp_path, k) for k in range(6)])
     assert next(results)[0] == 0
-
-    def begun(node: Any) -> list[tuple[int, int]]:
-        """Number and process of the runs on a node, but the first run."""
-        names = [path.name.split("-") for path in tmp_path.iterdir()]
-        return [(int(number), int(pid)) for number, where, pid in names if where == node._node_id and number != "0"]
-
-    wait_until(lambda: all(begun(node) for node in cluster.list_all_nodes()))
-    lost = begun(second)
+    wait_until(lambda: all(begun(tmp_path, node) for node in cluster.list_all_nodes()))
+    lost = begun(tmp_path, second)
     cluster.remove_node(second, allow_graceful=False)
     wait_until(lambda: not any(alive(pid) for _, pid in lost))
     (tmp_path / "go").touch()
-    found = dict(results)
+    found = {number: node for number, node, _ in results}
     assert sorted(found) == [1, 2, 3, 4, 5]
     assert executor.lost >= 1
     assert {found[number] for number, _ in lost} == {cluster.head_node._node_id}
@@ -97,12 +98,14 @@ def test_runs_of_a_node_that_is_killed_are_done_again_on_another(
 def test_a_result_that_is_lost_with_its_node_is_made_again(
     cluster: Any, second: Any, executor: RayExecutor, tmp_path: Path
 ) -> None:
-    results = executor.run(large, [(tmp_path, k) for k in range(5)])
-    found = dict([next(results)])
-    wait_until(lambda: len(list(tmp_path.iterdir())) >= 4)
+    results = executor.run(node_of, [(tmp_path, k) for k in range(6)])
+    assert next(results)[0] == 0
+    wait_until(lambda: all(begun(tmp_path, node) for node in cluster.list_all_nodes()))
+    kept = [number for number, _ in begun(tmp_path, second)]
+    (tmp_path / "go").touch()
+    wait_until(lambda: all((tmp_path / f"{number}-{second._node_id}-done").exists() for number in kept))
     cluster.remove_node(second, allow_graceful=False)
-    found |= dict(results)
-    assert found == {k: bytes(1_000_000) for k in range(5)}
+    assert sorted((number, content) for number, _, content in results) == [(k, bytes(1_000_000)) for k in range(1, 6)]
 
 
 def test_an_evaluation_with_a_killed_node_writes_the_bytes_of_a_single_process(
@@ -129,9 +132,9 @@ def test_an_interrupt_ends_the_runs_in_progress(cluster: Any, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt), RayExecutor(address=cluster.address) as executor:
         results = executor.run(node_of, [(tmp_path, k) for k in range(3)])
         assert next(results)[0] == 0
-        wait_until(lambda: len(list(tmp_path.iterdir())) >= 2)
+        wait_until(lambda: bool(begun(tmp_path, cluster.head_node)))
         raise KeyboardInterrupt
-    pids = [int(path.name.split("-")[2]) for path in tmp_path.iterdir()]
+    pids = [pid for _, pid in begun(tmp_path, cluster.head_node)]
     wait_until(lambda: not any(alive(pid) for pid in pids))
 
 
