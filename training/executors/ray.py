@@ -30,9 +30,6 @@ IDLE_S = 60.0
 LOOK_S = 2.0
 """How often it is asked how many CPUs it has: nodes come and go."""
 
-STARTS = 3
-"""Times that a cluster on this machine is started: Ray gives its parts 30 s to come up, whatever else runs here."""
-
 STORE_BYTES = 256 * 1024**2
 """Memory for results under way, of a cluster on this machine."""
 
@@ -198,15 +195,11 @@ class RayExecutor(Executor):
     def _start(self, ray: Any) -> None:
         """Starts a cluster on this machine."""
         store = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-        for left in reversed(range(STARTS)):
-            try:
-                ray.init(address="local", num_cpus=self._given or core_count(), **store, **OPTIONS)
-                return
-            except Exception as error:
-                ray.shutdown()
-                if not left:
-                    said = " ".join(str(error).split())
-                    raise RuntimeError(f"Ray cannot be started on this machine: {said}") from error
+        try:
+            ray.init(address="local", num_cpus=self._given or core_count(), **store, **OPTIONS)
+        except Exception as error:  # Mostly a machine so busy that Ray's parts do not come up in the 30 s it gives them.
+            ray.shutdown()
+            raise RuntimeError(f"Ray cannot be started on this machine: {' '.join(str(error).split())}") from error
 
 
 def _remote(ray: Any) -> Callable[[bytes, Origin], Any]:
