@@ -197,7 +197,7 @@ class RayExecutor(Executor):
         store = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
         try:
             ray.init(address="local", num_cpus=self._given or core_count(), **store, **OPTIONS)
-        except Exception as error:  # Mostly a machine so busy that Ray's parts do not come up in the 30 s it gives them.
+        except Exception as error:  # On a busy machine its parts do not come up in the 30 s it gives them.
             ray.shutdown()
             raise RuntimeError(f"Ray cannot be started on this machine: {' '.join(str(error).split())}") from error
 
