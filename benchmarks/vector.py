@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .. import ENVIRONMENT
 from ..envs import features
-from ..training.workers import core_count
+from ..training.executors.process import core_count
 from .drive import Say
 from .measurement import Result, at_least, pinned
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .executors import PROCESS
+
 if TYPE_CHECKING:
     from ..envs.backend import Backend
     from ..envs.scenario import Scenario
@@ -42,13 +44,13 @@ LiveWarmup = Annotated[
 ]
 
 
-def scenario_values(backend: str, values: dict[str, Any], workers: int | None) -> dict[str, Any]:
+def scenario_values(backend: str, values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Fields of the scenario, with what is usual for the backend where nothing was said.
 
     Args:
         backend: name of the backend.
         values: fields as given; None: not.
-        workers: as given.
+        given: workers, executor and ray_address.
 
     Raises:
         ValueError: an unknown backend, or an option that means nothing there; names it.
@@ -60,15 +62,16 @@ def scenario_values(backend: str, values: dict[str, Any], workers: int | None) -
         return values | {"warmup_s": WARMUP_S if values["warmup_s"] is None else values["warmup_s"]}
     if backend not in names():
         raise ValueError(unknown("backend", backend, names()))
-    for option, given, why in (
-        ("workers", workers, "runs follow each other, on one cluster"),
+    one = "runs follow each other, on one cluster"
+    for option, value, why in (
+        *((option, value, one) for option, value in given.items() if value != PROCESS),
         ("topology", values["topology"], "its engines are those of --cluster"),
         ("profile", values["profile"], "it stands in the file of --cluster"),
         ("routers", values["routers"], "one router is in front of its engines"),
         ("dealing", values["dealing"], "one router is in front of its engines"),
     ):
-        if given is not None:
-            raise ValueError(f"{option} is {given}, but the backend is {backend}: {why}; leave it out")
+        if value is not None:
+            raise ValueError(f"{option} is {value}, but the backend is {backend}: {why}; leave it out")
     if values.get("constants_scale", 1.0) != 1.0:
         raise ValueError(
             f"constants_scale is {values['constants_scale']:g}, but the backend is {backend}: the router believes the "

@@ -20,14 +20,17 @@ from .backend_options import (
     check_rate,
     scenario_values,
 )
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
     Duration,
+    ExecutorName,
     Format,
     PredictorName,
     ProfileName,
     Rate,
+    RayAddress,
     Routers,
     Scale,
     Targets,
@@ -85,6 +88,8 @@ def evaluate(
         typer.Option(help="Whose records to keep: first (seed), all, none. Default: first; all on a live cluster."),
     ] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     claim: Annotated[
         bool, typer.Option("--claim", help="Use held-out seeds for a claim; adds a line to the log.")
     ] = False,
@@ -134,6 +139,7 @@ def evaluate(
     """  # noqa: D301
     from .evaluation import check_evaluation, simulator, split_policies
     from .evaluation import evaluate as run
+    from .executors.choice import make_executor
     from .held_out import DEFAULT_LOG
     from .progress import run_progress
     from .results import read_results
@@ -155,7 +161,7 @@ def evaluate(
             duration=duration,
             data=data,
             out=out,
-            workers=workers,
+            workers=make_executor(executor, workers=workers, ray_address=ray_address),
             claim=claim,
             claim_log=claim_log,
             figures=figures,
@@ -180,39 +186,41 @@ def evaluate(
         "tight_share": tight_share,
         "constants_scale": constants_scale,
     }
-    runner = backend_of(
-        backend, scenario_of(**scenario_values(backend, values, workers)), gates, reset, on_engine_loss, live_options
-    )
+    given = {"workers": workers, "executor": executor, "ray_address": ray_address}
+    scenario = scenario_of(**scenario_values(backend, values, given))
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
+    runner = backend_of(backend, scenario, gates, reset, on_engine_loss, live_options)
     setting, usual = runner.setting, LIVE_SEEDS if runner.serial else 5
     kept = records if records is not None else "all" if runner.serial else "first"
     first = first_seed if first_seed is not None else (HELD_OUT if claim else VALIDATION).first
     count = seeds if seeds is not None else seed_count(setting, CLAIM_SEEDS if claim else usual)
     chosen = seeds_from(first, count)
-    labels = check_evaluation(setting, split_policies(policies), chosen, records=kept, workers=workers, claim=claim)
+    labels = check_evaluation(setting, split_policies(policies), chosen, records=kept, claim=claim)
     scenario = setting.scenario
-    if runner.serial:
-        check_rate(runner)
-    else:
-        scenario = with_rate(scenario, workers)
-        runner = simulator(scenario)
-    report = runner.setting.traffic.report(scenario.rate)
-    if report:
-        typer.echo(report, err=True)
     try:
-        with run_progress("evaluating") as tell:
-            evaluation = run(
-                scenario,
-                labels,
-                chosen,
-                out=out,
-                records=kept,  # type: ignore[arg-type]
-                workers=workers,
-                claim=claim,
-                log=claim_log or DEFAULT_LOG,
-                on_run=tell,
-                say=say,
-                backend=runner,
-            )
+        with pool:
+            if runner.serial:
+                check_rate(runner)
+            else:
+                scenario = with_rate(scenario, pool)
+                runner = simulator(scenario)
+            report = runner.setting.traffic.report(scenario.rate)
+            if report:
+                typer.echo(report, err=True)
+            with run_progress("evaluating") as tell:
+                evaluation = run(
+                    scenario,
+                    labels,
+                    chosen,
+                    out=out,
+                    records=kept,  # type: ignore[arg-type]
+                    workers=pool,
+                    claim=claim,
+                    log=claim_log or DEFAULT_LOG,
+                    on_run=tell,
+                    say=say,
+                    backend=runner,
+                )
     except KeyboardInterrupt:
         typer.echo("disaggroute: interrupted; the same command goes on from the finished runs", err=True)
         raise typer.Exit(1) from None
@@ -254,6 +262,8 @@ def saturate(
     trace_format: Format = None,
     tight_share: TightShare = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     backend: BackendName = SIMULATOR,
     gates: Gates = None,
     reset: Reset = None,
@@ -275,6 +285,7 @@ def saturate(
     disaggroute evaluate --rate $(disaggroute saturate chat --seeds 10) chat
     disaggroute saturate chat --backend live --cluster my-cluster.yaml
     """  # noqa: D301
+    from .executors.choice import make_executor
     from .seeds import seeds_from
 
     if out is not None and backend == SIMULATOR:
@@ -294,20 +305,23 @@ def saturate(
         "targets": targets,
         "tight_share": tight_share,
     }
-    scenario = scenario_of(**scenario_values(backend, values, workers))
+    given = {"workers": workers, "executor": executor, "ray_address": ray_address}
+    scenario = scenario_of(**scenario_values(backend, values, given))
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     runner = backend_of(backend, scenario, gates, reset, on_engine_loss, live_options)
     count = seeds if seeds is not None else seed_count(runner.setting, 1 if runner.serial else 5)
     chosen = seeds_from(first_seed, count)
     if runner.serial:
         found = saturate_live_aloud(runner, target=target, policy=policy, seeds=chosen, out=out)
     else:
-        found = saturate_aloud(scenario, workers, target=target, policy=policy, seeds=chosen)
+        with pool:
+            found = saturate_aloud(scenario, pool, target=target, policy=policy, seeds=chosen)
     typer.echo(f"{found.rate:g}")
 
 
 WITH_MATRIX = (
     *("matrix", "conditions", "data", "policies", "seeds", "first_seed", "duration", "out", "workers"),
-    *("claim", "claim_log", "figures"),
+    *("executor", "ray_address", "claim", "claim_log", "figures"),
 )
 """Options of `evaluate` that mean something beside a matrix, whose file says the rest."""
 

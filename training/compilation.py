@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 MARKER = "evaluation-compiled"
@@ -38,3 +39,25 @@ def compile_all(say: Callable[[str], None], *, interactive: bool = False, lookah
         simulate(trace, cluster, policy=registry.make("lookahead"), constants=from_cluster(cluster))
     with suppress(OSError):  # Without it the next evaluation says so again, and loads what is there.
         marker.touch()
+
+
+def compiled_here() -> tuple[str, ...]:
+    """What is compiled on this machine, for `compile_like` on another one."""
+    from ..envs.simulator.compile import cache_folder
+
+    return tuple(sorted(path.name for path in cache_folder().glob(f"{MARKER}*")))
+
+
+def compile_like(there: Sequence[str]) -> None:
+    """Compiles what another machine has, in one process of this machine at a time: the others find it done.
+
+    Args:
+        there: what `compiled_here` says on the other machine.
+    """
+    from ..envs.simulator.compile import cache_folder
+
+    with (cache_folder() / ".lock").open("w") as lock:
+        with suppress(OSError):  # Not every file system has locks.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for mark in there:
+            compile_all(lambda _: None, interactive="-interactive" in mark, lookahead="-lookahead" in mark)

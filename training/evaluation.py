@@ -23,15 +23,16 @@ from ..policies.policy import Policy
 from ..policies.policy_text import split_at_commas
 from .compilation import compile_all
 from .description import command, describe
+from .executors.choice import executor_of
+from .executors.executor import Executor
 from .held_out import DEFAULT_LOG, log_claim
 from .metrics import met_targets, summarise
 from .record_table import record_table
 from .results import Asked, read_asked, write_asked
-from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint
+from .runs import RESULTS_SCHEMA, ResultsFolder, Run, fingerprint, parquet_bytes
 from .seeds import check_claim, refuse_held_out
 from .source_hash import source_hash
 from .summary import Summary
-from .workers import Workers, check_workers
 
 Records = Literal["first", "all", "none"]
 RECORDS: tuple[Records, ...] = ("first", "all", "none")
@@ -42,7 +43,16 @@ OnRun = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """One run to do: a policy on the trace of a seed, stored in `folder`."""
+    """One run to do: a policy on the trace of a seed.
+
+    Attributes:
+        scenario: at a known rate.
+        label: the policy.
+        policy_hash: of what it stood for when the evaluation began.
+        seed: of the trace and of all that is random.
+        folder: where the run belongs; whoever does it leaves nothing there.
+        records: whether its records are wanted.
+    """
 
     scenario: Scenario
     label: str
@@ -50,6 +60,19 @@ class Task:
     seed: int
     folder: ResultsFolder
     records: bool
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that is done, not yet stored.
+
+    Attributes:
+        run: its summary.
+        records: its records as a Parquet file, where they are wanted.
+    """
+
+    run: Run
+    records: bytes | None
 
 
 @dataclass(frozen=True)
@@ -92,7 +115,7 @@ def evaluate(
     *,
     out: Path | None = None,
     records: Records = "first",
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     claim: bool = False,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
@@ -110,7 +133,7 @@ def evaluate(
         seeds: one trace each.
         out: results folder; by default `default_folder(setting)`.
         records: of which runs to keep the records: of the first seed, of all, of none.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         claim: whether the evaluation is to carry a claim (held-out seeds, and a line in the log).
         log: where the line goes.
         on_run: told after each run.
@@ -125,7 +148,8 @@ def evaluate(
     """
     backend = backend or simulator(scenario)
     setting, tell = backend.setting, say or (lambda _: None)
-    labels = check_evaluation(setting, policies, seeds, records=records, workers=workers, claim=claim)
+    executor = executor_of(workers)
+    labels = check_evaluation(setting, policies, seeds, records=records, claim=claim)
     _check_window(setting)
     setting.prepare(seeds[0])  # Bad input shows here, before a folder or a process exists.
     described = describe(setting, backend.name).model_dump(mode="json", exclude_defaults=True)
@@ -166,9 +190,8 @@ def evaluate(
         if backend.serial:
             _run(map(partial(run_on, backend, say=tell), tasks), done, folder, told)
         else:
-            with Workers.of(workers) as pool:
+            with executor as pool:
                 _run(pool.run(run_task, tasks), done, folder, told)
-        folder.sweep()  # Workers of a killed evaluation outlive it for a moment.
         runs = {label: tuple(done[label, seed] for seed in seeds) for label in labels}
         folder.write_summary(folder.runs())
         folder.write_records([runs[label][0] for label in labels])
@@ -218,11 +241,13 @@ def rotated(labels: tuple[str, ...], turn: int) -> tuple[str, ...]:
 
 
 def _run(
-    runs: Iterable[Run], done: dict[tuple[str, int], Run], folder: ResultsFolder, tell: Callable[[], None]
+    runs: Iterable[Done], done: dict[tuple[str, int], Run], folder: ResultsFolder, tell: Callable[[], None]
 ) -> None:
-    """Takes runs as they are done."""
+    """Stores runs as they are done."""
     written = time.monotonic()
-    for run in runs:
+    for each in runs:
+        run = each.run
+        folder.write(run, each.records)
         done[run.label, run.seed] = run
         tell()
         # What is done so far is always readable as a table, at a small cost.
@@ -231,22 +256,27 @@ def _run(
             written = time.monotonic()
 
 
-def run_task(task: Task) -> Run:
-    """Does one run on the simulator and stores it (in a worker process).
+def run_task(task: Task) -> Done:
+    """Does one run on the simulator (in a worker process).
 
     Raises:
-        ValueError: the policy's file changed since the evaluation began.
-        OSError: the results cannot be written.
+        ValueError: a file that the run depends on is another one than when the evaluation began, or than there.
     """
-    return run_on(simulator(task.scenario), task, lambda _: None)
+    backend = simulator(task.scenario)
+    if fingerprint(configuration(backend.setting, backend)) != task.folder.key:
+        raise ValueError(
+            f"{backend.setting.name}: files of the program or of the scenario are not what they were when the "
+            "evaluation began; start it again"
+        )
+    return run_on(backend, task, lambda _: None)
 
 
-def run_on(backend: Backend, task: Task, say: Callable[[str], None]) -> Run:
-    """Does one run and stores it.
+def run_on(backend: Backend, task: Task, say: Callable[[str], None]) -> Done:
+    """Does one run.
 
     Raises:
         ValueError: the policy's file changed since the evaluation began.
-        OSError: the results cannot be written, or what runs it is not there.
+        OSError: what runs it is not there, or cannot write what it keeps.
         RuntimeError: what runs it is in no state to be measured.
     """
     card = policy_card(task.label)
@@ -268,8 +298,7 @@ def run_on(backend: Backend, task: Task, say: Callable[[str], None]) -> Run:
     if task.records:
         met = met_targets(result.records, prepared.trace)
         table = record_table(result, prepared, met, label=task.label, policy=run.policy, seed=task.seed)
-    task.folder.write(run, table)
-    return run
+    return Done(run, None if table is None else parquet_bytes(table))
 
 
 def simulator(scenario: Scenario) -> SimulatorBackend:
@@ -300,7 +329,6 @@ def check_evaluation(
     seeds: range,
     *,
     records: str = "first",
-    workers: int | Workers | None = None,
     claim: bool = False,
 ) -> tuple[str, ...]:
     """Checks what can be checked before a rate is known, of a scenario or of what its names stand for.
@@ -313,7 +341,6 @@ def check_evaluation(
     """
     if records not in RECORDS:
         raise ValueError(f"records is {records!r}; allowed are {', '.join(RECORDS)}")
-    check_workers(workers)
     labels = check_policies(policies)
     setting = scenario if isinstance(scenario, Setting) else Setting.of(scenario)
     setting.check_seeds(seeds)

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
     Duration,
+    ExecutorName,
     Format,
     PredictorName,
     ProfileName,
     Rate,
+    RayAddress,
     Routers,
     Scale,
     Targets,
@@ -75,6 +78,8 @@ def explain(
         Path | None, typer.Option(help="Results folder. Default: results/explain-POLICY-WORKLOAD-CLUSTER-KEY.")
     ] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Whether to draw figures and write explanation.html.")
     ] = True,
@@ -92,14 +97,14 @@ def explain(
         _refuse_options(context)
         _describe(policy)
         return
+    from .executors.choice import make_executor
     from .explanation.explanation import check_explanation, explain, explanation_configuration
     from .explanation.writing import write_explanation
     from .progress import run_progress
     from .runs import ResultsFolder
     from .seeds import seeds_from
-    from .workers import check_workers
 
-    check_workers(workers)
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     scenario = scenario_of(
         workload=workload,
         format=trace_format,
@@ -121,15 +126,16 @@ def explain(
     setting = Setting.of(scenario)
     chosen = seeds_from(first_seed, seed_count(setting, 5) if seeds is None else seeds)
     labels = check_explanation(setting, policy, against, chosen)
-    scenario = with_rate(scenario, workers)
-    setting = Setting.of(scenario)
-    report = setting.traffic.report(scenario.rate)
-    if report:
-        say(report)
-    content = explanation_configuration(setting, *labels, chosen) | {"samples": samples}
-    folder = ResultsFolder.open(out or _default_folder(setting.name, labels[0], content), content)
-    with run_progress("explaining") as tell:
-        found = explain(scenario, *labels, chosen, samples=samples, workers=workers, on_run=tell, say=say)
+    with pool:
+        scenario = with_rate(scenario, pool)
+        setting = Setting.of(scenario)
+        report = setting.traffic.report(scenario.rate)
+        if report:
+            say(report)
+        content = explanation_configuration(setting, *labels, chosen) | {"samples": samples}
+        folder = ResultsFolder.open(out or _default_folder(setting.name, labels[0], content), content)
+        with run_progress("explaining") as tell:
+            found = explain(scenario, *labels, chosen, samples=samples, workers=pool, on_run=tell, say=say)
     written: list[Path] = []
     try:
         _show(found)

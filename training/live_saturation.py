@@ -78,7 +78,9 @@ def saturate_live(
                     if not begun:
                         at.begin(tell)
                         begun = True
-                    run = run_on(at, Task(at.setting.scenario, policy, card["hash"], seed, results, True), tell)
+                    done = run_on(at, Task(at.setting.scenario, policy, card["hash"], seed, results, True), tell)
+                    run = done.run
+                    results.write(run, done.records)
                 runs.append(run)
             results.write_summary(results.runs())
         goodput = math.fsum(run.summary.goodput for run in runs) / len(runs)

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from .. import ENVIRONMENT
 from ..envs import catalog, environment_config
 from ..policies import registry
+from .executors.choice import executor_of
+from .executors.executor import Executor
 from .runs import write_atomically
 from .seeds import VALIDATION, refuse_held_out, seeds_from
-from .workers import Workers
 
 KIND = "experiments"
 """Folder of `configs/` that holds them."""
@@ -135,7 +136,7 @@ def update(
     first_seed: int = VALIDATION.first,
     seeds: int = SEEDS,
     again: bool = False,
-    workers: int | None = 1,
+    workers: int | Executor | None = 1,
     on_task: Callable[[int, int], None] | None = None,
 ) -> ReferenceReturns:
     """Plays what the file does not hold yet, and stores it policy by policy.
@@ -147,7 +148,7 @@ def update(
         first_seed: of the episodes.
         seeds: episodes per policy.
         again: play also what the file holds.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_task: told after each policy: done, in all.
 
     Raises:
@@ -170,7 +171,7 @@ def update(
     total, done = len(configs) * len(labels), len(configs) * len(labels) - len(tasks)
     if on_task:
         on_task(done, total)
-    with Workers(workers) as pool:
+    with executor_of(workers) as pool:
         for task, earned in pool.run(_earn, tasks):
             found = _with(found, task, earned)
             _write(path, found)

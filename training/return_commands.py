@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .executors import PROCESS
+from .scenario_options import ExecutorName, RayAddress, WorkerCount
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -28,7 +31,9 @@ def returns(
     seeds: Annotated[int, typer.Option(help="Episodes per policy.")] = 20,
     first_seed: Annotated[int, typer.Option(help="Seed of the first; held-out ones are refused.")] = 10_000,
     again: Annotated[bool, typer.Option("--again", help="Play also what the file holds.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     out: Annotated[
         Path | None, typer.Option(help="The file. Default: the one that ships, configs/experiments/returns-v0.yaml.")
     ] = None,
@@ -46,14 +51,16 @@ def returns(
     from ..envs import environment_config
     from .compilation import compile_all
     from .evaluation import split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .reference_returns import BASELINES, FILE, update
 
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     chosen = split_policies(configs) or list(environment_config.names())
     path = FILE if out is None else out
     compile_all(lambda text: typer.echo(text, err=True), interactive=True)
     try:
-        with run_progress("playing") as tell:
+        with pool, run_progress("playing") as tell:
             found = update(
                 path,
                 chosen,
@@ -61,7 +68,7 @@ def returns(
                 first_seed=first_seed,
                 seeds=seeds,
                 again=again,
-                workers=workers,
+                workers=pool,
                 on_task=tell,
             )
     except KeyboardInterrupt:

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
+    ExecutorName,
     PredictorName,
     ProfileName,
     Rate,
+    RayAddress,
     Targets,
     Topology,
     Warmup,
@@ -53,6 +56,8 @@ def compare_routers(
         Path | None, typer.Option(help="Results folder. Default: results/routers-WORKLOAD-CLUSTER-KEY.")
     ] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
 ) -> None:
     """Compare policies behind one and several routers, on the same traces at the same rate.
 
@@ -68,6 +73,7 @@ def compare_routers(
     disaggroute compare-routers mixed-bursty --counts 1,2,4 --dealing random --policies "least-loaded,marginal-cost"
     """  # noqa: D301
     from .evaluation import check_evaluation, split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .router_picture import draw_study
     from .router_study import folder_of, read_counts, study, with_routers, write_study
@@ -89,11 +95,12 @@ def compare_routers(
     numbers = read_counts(counts)
     with_routers(scenario, numbers)  # Before a rate is searched for.
     chosen = seeds_from(first_seed, seeds)
-    labels = check_evaluation(scenario, split_policies(policies), chosen, records="none", workers=workers)
-    scenarios = with_routers(with_rate(scenario, workers), numbers)
-    folder = folder_of(scenarios) if out is None else out
-    with run_progress("comparing") as tell:
-        found = study(scenarios, labels, chosen, out=folder, workers=workers, on_run=tell, say=say)
+    labels = check_evaluation(scenario, split_policies(policies), chosen, records="none")
+    with make_executor(executor, workers=workers, ray_address=ray_address) as pool:
+        scenarios = with_routers(with_rate(scenario, pool), numbers)
+        folder = folder_of(scenarios) if out is None else out
+        with run_progress("comparing") as tell:
+            found = study(scenarios, labels, chosen, out=folder, workers=pool, on_run=tell, say=say)
     table, picture = write_study(found, folder / "routers.csv"), draw_study(found, folder / "routers.png")
     console = table_console()
     console.print(found.title, soft_wrap=True)

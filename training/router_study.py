@@ -12,10 +12,11 @@ from ..envs.scenario import Scenario
 from ..envs.setting import Setting
 from .description import describe
 from .evaluation import OnRun, default_folder, evaluate
+from .executors.choice import executor_of
+from .executors.executor import Executor
 from .runs import RESULTS_SCHEMA, write_atomically
 from .scenario_check import rounded
 from .statistics import Estimate, mean_over_seeds, paired_difference
-from .workers import Workers
 
 COUNTS = (1, 2, 4, 8)
 """Numbers of routers that are tried unless told otherwise."""
@@ -94,7 +95,7 @@ def study(
     seeds: range,
     *,
     out: Path,
-    workers: int | None = None,
+    workers: int | Executor | None = None,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
 ) -> RouterStudy:
@@ -107,7 +108,7 @@ def study(
         policies: as `evaluate` takes them.
         seeds: one trace each.
         out: results folder.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_run: told after each run.
         say: told what takes its time beside the runs.
 
@@ -116,7 +117,7 @@ def study(
         OSError: the folder cannot be written.
     """
     found = {}
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for place, (count, scenario) in enumerate(scenarios.items()):
 
             def tell(done: int, total: int, before: int = place) -> None:

@@ -247,14 +247,14 @@ class ResultsFolder:
             raise ValueError(f"{path} belongs to another configuration; name another folder")
         return run
 
-    def write(self, run: Run, records: pa.Table | None = None) -> None:
-        """Stores a run; its records first, so that a stored summary implies them.
+    def write(self, run: Run, records: bytes | None = None) -> None:
+        """Stores a run; its records, a Parquet file, first, so that a stored summary implies them.
 
         Raises:
             OSError: it cannot be written.
         """
         if records is not None:
-            write_atomically(self.records_path(run.policy, run.seed), parquet_bytes(records))
+            write_atomically(self.records_path(run.policy, run.seed), records)
         text = json.dumps(json.loads(run.model_dump_json()), indent=1) + "\n"
         write_atomically(self.run_path(run.policy, run.seed), text.encode())
 

@@ -16,9 +16,10 @@ from ..envs.setting import Setting
 from ..policies import registry
 from .compilation import compile_all
 from .evaluation import check_pools
+from .executors.choice import executor_of
+from .executors.executor import Executor
 from .metrics import goodput
 from .seeds import SATURATION, refuse_held_out
-from .workers import Workers
 
 TARGET = 0.84
 """Share of the ceiling that round robin reaches at saturation."""
@@ -110,7 +111,7 @@ def saturate(
     target: float = TARGET,
     policy: str = "round-robin",
     seeds: range | None = None,
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     on_probe: Callable[[Probe], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Saturation:
@@ -122,7 +123,7 @@ def saturate(
         policy: the reference policy.
         seeds: traces to average over; by default the first five of the saturation range, or the one trace of
             a file.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_probe: told after each rate.
         say: told what takes its time beside the runs.
 
@@ -138,7 +139,7 @@ def saturate(
         seeds = SATURATION.take(1 if setting.traffic.single else 5)
     refuse_held_out(seeds, "saturate")
     setting.check_seeds(seeds)
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         compile_all(say or (lambda _: None))
         probe = lambda rate: _probe(scenario.at_rate(rate), policy, seeds, pool)  # noqa: E731
         return search(setting, target, policy, probe, on_probe)
@@ -220,7 +221,7 @@ def probe_seed(task: ProbeTask) -> tuple[float, float]:
     return goodput(result.records, prepared), prepared.ceiling
 
 
-def _probe(scenario: Scenario, policy: str, seeds: range, pool: Workers) -> Probe:
+def _probe(scenario: Scenario, policy: str, seeds: range, pool: Executor) -> Probe:
     tasks = [ProbeTask(scenario, policy, seed) for seed in seeds]
     # Sorted: results come in any order, and a sum of floats depends on it.
     goodputs, ceilings = zip(*sorted(pool.run(probe_seed, tasks)), strict=True)

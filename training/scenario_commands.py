@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
+    ExecutorName,
     PredictorName,
     ProfileName,
+    RayAddress,
     Targets,
     Topology,
     Warmup,
@@ -50,6 +53,8 @@ def check_scenario(
     also: Annotated[str, typer.Option(help="Policies to show beside those that are judged.")] = "",
     out: Annotated[Path | None, typer.Option(help="Results folder. Default: results/WORKLOAD-CLUSTER-KEY.")] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
 ) -> None:
     """Check that both routing decisions matter in a scenario.
 
@@ -65,10 +70,12 @@ def check_scenario(
     """  # noqa: D301
     from ..envs.setting import Setting
     from .evaluation import check_evaluation, evaluate, split_policies
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .scenario_check import check_of, check_stages, policies, write_table
     from .seeds import SATURATION, seeds_from
 
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     scenario = scenario_of(
         workload=workload,
         topology=topology,
@@ -85,14 +92,15 @@ def check_scenario(
     if setting.traffic.single:
         raise ValueError(f"{workload} is a trace file; a scenario is checked on many traces of a workload family")
     check_stages(setting.pools)
-    labels = check_evaluation(scenario, policies(split_policies(also)), chosen, records="none", workers=workers)
-    if scenario.rate is None:
-        found = setting.stored_rate or saturate_aloud(scenario, workers, seeds=chosen).rate
-        scenario = scenario.at_rate(found)
-    with run_progress("checking") as tell:
-        evaluation = evaluate(
-            scenario, labels, chosen, out=out, records="none", workers=workers, on_run=tell, say=say
-        )
+    labels = check_evaluation(scenario, policies(split_policies(also)), chosen, records="none")
+    with pool:
+        if scenario.rate is None:
+            found = setting.stored_rate or saturate_aloud(scenario, pool, seeds=chosen).rate
+            scenario = scenario.at_rate(found)
+        with run_progress("checking") as tell:
+            evaluation = evaluate(
+                scenario, labels, chosen, out=out, records="none", workers=pool, on_run=tell, say=say
+            )
     check = check_of(evaluation)
     path = write_table(check, evaluation.folder.path / TABLE)
     _show(check, path)

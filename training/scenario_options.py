@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..envs.backend import Backend
     from ..envs.scenario import Scenario
     from ..envs.setting import Setting
+    from .executors.executor import Executor
     from .saturation import Probe, Saturation
 
 Workload = Annotated[
@@ -72,7 +73,23 @@ Scale = Annotated[
     float,
     typer.Option(help="Factor on all times the router believes in; 0.135 is the study's uncalibrated one."),
 ]
-WorkerCount = Annotated[int | None, typer.Option("--workers", help="Processes. Default: one per core.")]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", help="Runs at a time. Default: one per core; all of the cluster at --ray-address."),
+]
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor", help="What does the runs: process, on this machine, or ray, also on others (docs/executors.md)."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="HOST:PORT of a Ray cluster, for --executor ray. Default: one on this machine, for this command alone.",
+        show_default=False,
+    ),
+]
 
 
 def scenario_of(**values: Any) -> Scenario:
@@ -91,7 +108,7 @@ def seed_count(setting: Setting, otherwise: int) -> int:
     return 1 if setting.traffic.single else otherwise
 
 
-def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
+def with_rate(scenario: Scenario, workers: Executor) -> Scenario:
     """The scenario at its rate: as given, the trace's own, the stored one, or the one that a search finds."""
     from ..envs.setting import Setting
 
@@ -99,7 +116,7 @@ def with_rate(scenario: Scenario, workers: int | None) -> Scenario:
     return scenario.at_rate(saturate_aloud(scenario, workers).rate) if known is None else known.scenario
 
 
-def saturate_aloud(scenario: Scenario, workers: int | None, **options: Any) -> Saturation:
+def saturate_aloud(scenario: Scenario, workers: Executor, **options: Any) -> Saturation:
     """Searches for the saturation rate and tells every step on the standard error."""
     from .saturation import saturate as search
 

@@ -15,16 +15,22 @@ DECIDING = (
 )
 """Folders and files whose change may change a number."""
 
+SUFFIXES = (".py", ".yaml")
+
 
 @lru_cache(maxsize=8)
 def source_hash(more: tuple[str, ...] = ()) -> str:
-    """16 hex digits of SHA-256 over the Python sources in `DECIDING`, and in further folders and files."""
+    """16 hex digits of SHA-256 over the sources in `DECIDING`, and in further folders and files."""
     root = Path(__file__).resolve().parent.parent
     state = hashlib.sha256()
     for name in (*DECIDING, *more):
         place = root / name
-        for path in [place] if place.suffix == ".py" else sorted(place.rglob("*.py")):
+        for path in [place] if place.suffix in SUFFIXES else _sources(place):
             content = path.read_bytes()
             state.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
             state.update(content)
     return state.hexdigest()[:16]
+
+
+def _sources(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)

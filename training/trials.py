@@ -17,8 +17,8 @@ from ..envs.scenario import Scenario
 from ..envs.setting import Prepared, Setting
 from ..policies import registry
 from ..policies.policy import Policy
+from .executors.executor import Executor
 from .metrics import goodput
-from .workers import Workers
 
 Floats = npt.NDArray[np.float64]
 
@@ -105,12 +105,12 @@ def goodput_alone(records: npt.NDArray[Any], prepared: Prepared) -> tuple[float]
     return (goodput(records, prepared),)
 
 
-def run_trials(jobs: Sequence[Job], pool: Workers, measure: Measure = goodput_alone) -> list[Floats]:
+def run_trials(jobs: Sequence[Job], pool: Executor, measure: Measure = goodput_alone) -> list[Floats]:
     """Runs the policies of every job on its traces.
 
     Args:
         jobs: what is to be run.
-        pool: the workers.
+        pool: runs them.
         measure: what is wanted of each run.
 
     Returns:

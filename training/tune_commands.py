@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .executors import PROCESS
 from .scenario_options import (
     ClusterFile,
     Dealing,
     Duration,
+    ExecutorName,
     Format,
     PredictorName,
     ProfileName,
     Rate,
+    RayAddress,
     Routers,
     Scale,
     Targets,
@@ -78,6 +81,8 @@ def tune(
         Path | None, typer.Option(help="Results folder. Default: results/tune-POLICY-WORKLOAD-CLUSTER-KEY.")
     ] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
 ) -> None:
     """Fit a policy's parameters to a scenario and write them to a file.
 
@@ -94,12 +99,12 @@ def tune(
     disaggroute tune marginal-cost mixed-bursty-a40 --topology 2P4D --evaluations 400
     disaggroute tune "marginal-cost(sample=2)" chat --out results/sampled
     """  # noqa: D301
+    from .executors.choice import make_executor
     from .progress import run_progress
     from .tuning import search as run
     from .tuning_choice import choose
     from .tuning_picture import draw_search
     from .tuning_plan import Plan
-    from .workers import Workers, check_workers
 
     scenario = scenario_of(
         workload=workload,
@@ -130,13 +135,12 @@ def tune(
         validation_duration_s=validation_duration,
     )
     plan.check()
-    check_workers(workers)
-    plan = plan.at_rate_of(with_rate(scenario, workers))
-    report = plan.setting.traffic.report(plan.scenario.rate)
-    if report:
-        say(report)
     try:
-        with Workers(workers) as pool:
+        with make_executor(executor, workers=workers, ray_address=ray_address) as pool:
+            plan = plan.at_rate_of(with_rate(scenario, pool))
+            report = plan.setting.traffic.report(plan.scenario.rate)
+            if report:
+                say(report)
             with run_progress("tuning", "evaluations") as tell:
                 search = run(plan, out=out, workers=pool, on_evaluations=tell, say=say)
             with run_progress("validating") as tell:

@@ -19,12 +19,13 @@ import numpy.typing as npt
 from ..envs.setting import Setting
 from .compilation import compile_all
 from .evaluation import configuration, policy_card
+from .executors.choice import executor_of
+from .executors.executor import Executor
 from .optimiser import Optimiser, library
 from .runs import RESULTS_SCHEMA, ResultsFolder, fingerprint
 from .trials import Job, Named, run_trials
 from .tuning_log import Candidate, Generation, TuningLog, candidates
 from .tuning_plan import Plan
-from .workers import Workers
 
 OnEvaluations = Callable[[int, int], None]
 """Told after each generation: candidates evaluated, candidates in all."""
@@ -78,7 +79,7 @@ def search(
     plan: Plan,
     *,
     out: Path | None = None,
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     on_evaluations: OnEvaluations | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Search:
@@ -87,7 +88,7 @@ def search(
     Args:
         plan: what to tune; its rate must be known.
         out: results folder; by default `default_folder(plan)`.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_evaluations: told after each generation.
         say: told what takes its time beside the runs.
 
@@ -105,7 +106,7 @@ def search(
     compiled = False
     if on_evaluations:
         on_evaluations(0, total)
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for number in range(plan.generations):
             asked = [optimiser.ask() for optimiser in optimisers]
             generation = log.read(number)
@@ -140,7 +141,7 @@ def search(
     )
 
 
-def _run(plan: Plan, number: int, asked: Sequence[Floats], key: str, pool: Workers) -> Generation:
+def _run(plan: Plan, number: int, asked: Sequence[Floats], key: str, pool: Executor) -> Generation:
     """Evaluates a generation of all restarts, and the default with it."""
     seeds = plan.seeds(number)
     params = [plan.default.params, *(plan.params(places) for points in asked for places in points)]

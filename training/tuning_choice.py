@@ -14,11 +14,11 @@ from ..policies.policy import Policy
 from ..policies.policy_file import PolicyFile
 from .comparison import Comparison, compare
 from .evaluation import OnRun, evaluate
+from .executors.executor import Executor
 from .optimiser import library
 from .runs import write_atomically
 from .statistics import Estimate
 from .tuning import Search
-from .workers import Workers
 
 BEST = 3
 """Candidates of each restart that are validated, beside the means of its distributions."""
@@ -69,7 +69,7 @@ class Choice:
 def choose(
     search: Search,
     *,
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Choice:
@@ -81,7 +81,7 @@ def choose(
 
     Args:
         search: a finished search.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_run: told after each run.
         say: told what takes its time beside the runs.
 

@@ -115,6 +115,7 @@ def test_a_live_evaluation_goes_on_wherever_it_was_killed_and_counts_each_reques
     [
         ([], "rate is missing; give --rate, or find one with `disaggroute saturate chat --backend live --cluster "),
         (["--rate", "5", "--workers", "2"], "workers is 2, but the backend is live: runs follow each other"),
+        (["--rate", "5", "--executor", "ray"], "executor is ray, but the backend is live: runs follow each other"),
         (["--rate", "5", "--topology", "1P2D"], "topology is 1P2D, but the backend is live: its engines are those"),
         (["--rate", "5", "--profile", PROFILE], f"profile is {PROFILE}, but the backend is live: it stands in the"),
         (["--rate", "5", "--constants-scale", "0.135"], "constants_scale is 0.135, but the backend is live"),

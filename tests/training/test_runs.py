@@ -29,6 +29,7 @@ from disaggroute.training.runs import (
     append_line,
     atomic_file,
     fingerprint,
+    parquet_bytes,
     write_atomically,
 )
 
@@ -72,7 +73,7 @@ def test_a_run_without_records_is_still_to_do_where_records_are_wanted(tmp_path:
     folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
     folder.write(make_run(folder, 1))
     assert folder.read(POLICY, 1, records=True) is None
-    folder.write(make_run(folder, 1), pa.table({"met": [True]}))
+    folder.write(make_run(folder, 1), parquet_bytes(pa.table({"met": [True]})))
     assert folder.read(POLICY, 1, records=True) is not None
 
 
@@ -173,7 +174,7 @@ def test_records_of_several_runs_become_one_table(tmp_path: Path) -> None:
     runs = [make_run(folder, 1, "a"), make_run(folder, 1, "b"), make_run(folder, 1, "c")]
     for run in runs[:2]:
         label = pa.array([run.label]).dictionary_encode()
-        folder.write(run, pa.table({"policy": label, "met": [True]}))
+        folder.write(run, parquet_bytes(pa.table({"policy": label, "met": [True]})))
     path = folder.write_records(runs)
     assert path is not None
     assert pq.read_table(path)["policy"].to_pylist() == ["a", "b"]
@@ -291,8 +292,8 @@ def test_two_processes_may_begin_the_same_folder(tmp_path: Path, monkeypatch: py
 def test_records_of_another_kind_are_named(tmp_path: Path) -> None:
     folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
     runs = [make_run(folder, seed) for seed in (1, 2)]
-    folder.write(runs[0], pa.table({"a": [1]}))
-    folder.write(runs[1], pa.table({"a": ["text"]}))
+    folder.write(runs[0], parquet_bytes(pa.table({"a": [1]})))
+    folder.write(runs[1], parquet_bytes(pa.table({"a": ["text"]})))
     with pytest.raises(ValueError, match=r"2\.parquet holds no readable records; delete it and start again"):
         folder.write_records(runs)
 
@@ -300,7 +301,7 @@ def test_records_of_another_kind_are_named(tmp_path: Path) -> None:
 def test_damaged_records_are_named(tmp_path: Path) -> None:
     folder = ResultsFolder.open(tmp_path / "r", CONFIGURATION)
     run = make_run(folder, 1)
-    folder.write(run, pa.table({"a": [1]}))
+    folder.write(run, parquet_bytes(pa.table({"a": [1]})))
     folder.records_path(run.policy, 1).write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"1\.parquet holds no readable records; delete it and start again"):
         folder.write_records([run])

@@ -8,8 +8,8 @@ import pytest
 
 from disaggroute.envs.scenario import Scenario
 from disaggroute.training.evaluation import evaluate
+from disaggroute.training.executors.process import ProcessExecutor
 from disaggroute.training.trials import Job, Named, Place, Trial, run_trials
-from disaggroute.training.workers import Workers
 
 CHAT = Scenario.make(workload="chat", topology="1P2D", rate=60, duration_s=20, warmup_s=5)
 SLOWER = CHAT.at_rate(20)
@@ -37,7 +37,7 @@ def test_every_policy_meets_every_trace_once_however_many_workers(workers: int) 
 def test_the_goodput_is_that_of_an_evaluation(tmp_path: Any) -> None:
     thresholds = (10, 500)
     policies = Named("length-threshold", [{"threshold": value} for value in thresholds])
-    found = run_trials([Job(CHAT, (3, 4), policies)], Workers(1))[0]
+    found = run_trials([Job(CHAT, (3, 4), policies)], ProcessExecutor(1))[0]
     texts = [f"length-threshold(threshold={value})" for value in thresholds]
     runs = evaluate(CHAT, texts, range(3, 5), out=tmp_path / "r", workers=1, records="none").runs
     assert found[..., 0].tolist() == [[run.summary.goodput for run in runs[text]] for text in texts]

@@ -13,9 +13,10 @@ from ..comparison import interval_in_words
 from ..compilation import compile_all
 from ..description import Description, describe
 from ..evaluation import OnRun, check_evaluation, check_pools, configuration, policy_card
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..policy_style import Style, policy_styles
 from ..seeds import refuse_held_out
-from ..workers import Workers
 from .agreement import RULES, Agreement, agreements
 from .assignment import GroupShares, Requests, shares, tenths
 from .dependence import Costs, Dependence, cost_dependence, input_dependence
@@ -116,7 +117,7 @@ def explain(
     seeds: range,
     *,
     samples: int = SAMPLES,
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Explanation:
@@ -128,7 +129,7 @@ def explain(
         against: what it is compared with.
         seeds: one trace each.
         samples: decisions of each run that are looked at closely.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_run: told after each run.
         say: told what takes its time beside the runs.
 
@@ -146,7 +147,7 @@ def explain(
     done: dict[tuple[str, int], Recording] = {}
     if on_run:
         on_run(0, len(tasks))
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for found in pool.run(record, tasks):
             done[found.label, found.seed] = found
             if on_run:

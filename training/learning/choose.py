@@ -16,10 +16,11 @@ from ...policies.policy_file import PolicyFile
 from ...policies.policy_text import PolicyText
 from ..comparison import Comparison, compare, mean_over_runs
 from ..evaluation import Evaluation, OnRun, evaluate
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..runs import RESULTS_SCHEMA, ResultsFolder, write_atomically
 from ..statistics import Estimate
 from ..summary import Summary
-from ..workers import Workers
 from .config import TrainingConfig, TrainingScenario
 
 
@@ -146,7 +147,7 @@ def choose(
     seeds: Sequence[int],
     *,
     command: str = "",
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Choice:
@@ -161,7 +162,7 @@ def choose(
         candidates: at least one of each training seed.
         seeds: training seeds.
         command: the command that does it all again.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_run: told after each run, of all scenarios together.
         say: told what takes its time beside the runs.
 
@@ -177,7 +178,7 @@ def choose(
     total = sum(len(set(texts.values())) for _, texts in entered) * config.validation.seeds
     tested: list[Tested] = []
     done = 0
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for scenario, texts in entered:
             tested.append(_test(config, scenario, texts, folder, pool, _counted(on_run, done, total), say))
             done += len(set(texts.values())) * config.validation.seeds
@@ -215,7 +216,7 @@ def _test(
     scenario: TrainingScenario,
     texts: dict[str, str],
     folder: ResultsFolder,
-    pool: Workers,
+    pool: Executor,
     on_run: OnRun | None,
     say: Callable[[str], None] | None,
 ) -> Tested:

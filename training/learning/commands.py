@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..scenario_options import WorkerCount, say
+from ..executors import PROCESS
+from ..scenario_options import ExecutorName, RayAddress, WorkerCount, say
 
 if TYPE_CHECKING:
     from .choose import Choice
@@ -32,6 +33,8 @@ def train(
         typer.Option("--set", help="Another value of a field, such as parameters.population=32; may be given again."),
     ] = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
 ) -> None:
     """Train a policy as a configuration says, and write it to a file.
 
@@ -47,15 +50,15 @@ def train(
     disaggroute train linear-es --seeds 5 --out results/linear
     disaggroute train my-network.yaml --set policy.hidden=[32] --set budget=500
     """  # noqa: D301
+    from ..executors.choice import make_executor
     from ..progress import run_progress
     from ..seeds import seeds_from
-    from ..workers import check_workers
     from .experiment import train as run
     from .methods import load
 
     given = [f"{name}={value}" for name, value in (("training_seed", seed), ("device", device)) if value is not None]
     wanted = load(config, (*(changes or ()), *given))
-    check_workers(workers)
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     training_seeds = seeds_from(wanted.training_seed, seeds)
     words = ["disaggroute", "train", config]
     words += [] if seed is None else ["--seed", str(seed)]
@@ -63,9 +66,10 @@ def train(
     words += [] if device is None else ["--device", device]
     words += [word for change in changes or () for word in ("--set", change)]
     try:
-        choice = run(
-            wanted, training_seeds, out=out, command=shlex.join(words), workers=workers, bar=run_progress, say=say
-        )
+        with pool:
+            choice = run(
+                wanted, training_seeds, out=out, command=shlex.join(words), workers=pool, bar=run_progress, say=say
+            )
     except KeyboardInterrupt:
         say("disaggroute: interrupted; the same command goes on from the last checkpoint")
         raise typer.Exit(1) from None

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...envs.setting import Setting
+from ..executors.executor import Executor
 from ..trials import Job, run_trials
-from ..workers import Workers
 from .config import TrainingConfig
 from .fitness import Guards, measure_of, score
 from .run import Candidate, TrainingRun
@@ -249,7 +249,7 @@ def _row(
     return row
 
 
-def _finalists(config: Config, space: Space, archive: Archive, workers: Workers) -> list[Candidate]:
+def _finalists(config: Config, space: Space, archive: Archive, workers: Executor) -> list[Candidate]:
     """The last mean, and the best of the other means and samples on fresh traces."""
     p = config.parameters
     points = np.vstack([archive.means, archive.samples])

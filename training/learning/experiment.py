@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ..compilation import compile_all
 from ..evaluation import OnRun
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..runs import ResultsFolder, fingerprint
-from ..workers import Workers
 from .choose import Choice, Entrant, choose
 from .config import TrainingConfig
 from .methods import method
@@ -33,7 +34,7 @@ def train(
     *,
     out: Path | None = None,
     command: str = "",
-    workers: int | Workers | None = None,
+    workers: int | Executor | None = None,
     bar: Bar | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Choice:
@@ -46,7 +47,7 @@ def train(
         seeds: training seeds; more of them go on from fewer.
         out: folder; by default `default_folder(config)`.
         command: the command that does it all again, for the card.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         bar: opens progress bars.
         say: told what takes its time.
 
@@ -60,7 +61,7 @@ def train(
     folder = ResultsFolder.open(out or default_folder(config), content)
     compile_all(say)
     entrants: list[Entrant] = []
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for seed in seeds:
             entrants += _train_one(config, content, folder.path / f"seed-{seed}", seed, pool, bar, say)
         with bar("validating", "runs") as tell:
@@ -75,7 +76,7 @@ def _train_one(
     content: dict[str, object],
     path: Path,
     seed: int,
-    pool: Workers,
+    pool: Executor,
     bar: Bar,
     say: Callable[[str], None],
 ) -> list[Entrant]:

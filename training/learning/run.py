@@ -20,8 +20,9 @@ from typing import Any
 
 from ...policies.policy import Policy
 from ...policies.policy_file import PolicyFile
+from ..executors.executor import Executor
+from ..executors.process import ProcessExecutor
 from ..runs import ResultsFolder, write_atomically
-from ..workers import Workers
 from .checkpoint import read_checkpoint, write_checkpoint
 from .learning_log import LearningLog
 
@@ -54,7 +55,7 @@ class TrainingRun:
         seed: training seed: of everything random.
         budget: units in all.
         device: where torch computes.
-        workers: processes for episodes.
+        workers: runs episodes.
         say: told what takes its time.
     """
 
@@ -62,7 +63,7 @@ class TrainingRun:
     seed: int
     budget: int
     device: str
-    workers: Workers
+    workers: Executor
     say: Callable[[str], None]
     _tell: OnProgress
     _log: LearningLog
@@ -75,7 +76,7 @@ class TrainingRun:
         content: Mapping[str, Any],
         seed: int,
         *,
-        workers: Workers | None = None,
+        workers: Executor | None = None,
         say: Callable[[str], None] | None = None,
         on_progress: OnProgress | None = None,
     ) -> TrainingRun:
@@ -85,7 +86,7 @@ class TrainingRun:
             path: the folder.
             content: of the configuration (`TrainingConfig.content`).
             seed: training seed.
-            workers: processes for episodes; by default this one alone.
+            workers: runs episodes; by default this process alone.
             say: told what takes its time.
             on_progress: told how far it is.
 
@@ -105,7 +106,7 @@ class TrainingRun:
             seed=seed,
             budget=int(content["budget"]),
             device=str(content["device"]),
-            workers=workers or Workers(1),
+            workers=workers or ProcessExecutor(1),
             say=tell,
             _tell=on_progress or (lambda done, total: None),
             _log=log,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..executors.executor import Executor
     from .cells import Matrix
 
 
@@ -22,7 +23,7 @@ def evaluate_matrix(
     duration: float | None,
     data: Path | None,
     out: Path | None,
-    workers: int | None,
+    workers: Executor,
     claim: bool,
     claim_log: Path | None,
     figures: bool,
@@ -38,7 +39,7 @@ def evaluate_matrix(
         duration: window of each condition that is no recorded trace, s; None: the file's.
         data: folder of trace files.
         out: results folder; None: a default one.
-        workers: processes, None for one per core.
+        workers: does the runs.
         claim: whether held-out seeds are used.
         claim_log: where that is noted.
         figures: whether to draw the heat map and to write the page.
@@ -51,13 +52,11 @@ def evaluate_matrix(
     from ..held_out import DEFAULT_LOG
     from ..progress import run_progress
     from ..scenario_options import say
-    from ..workers import check_workers
     from .config import load
     from .plan import plan_of
     from .run import run_matrix
     from .writing import write_matrix
 
-    check_workers(workers)
     config, known = load(file)
     plan = plan_of(
         config,
@@ -84,7 +83,7 @@ def evaluate_matrix(
         claim=claim,
     )
     try:
-        with run_progress("evaluating") as tell:
+        with workers, run_progress("evaluating") as tell:
             matrix = run_matrix(
                 plan,
                 out=folder,

@@ -14,6 +14,7 @@ from ...envs.scenario import Scenario
 from ...envs.setting import Setting
 from ...policies import registry
 from ..evaluation import check_evaluation
+from ..executors.executor import Executor
 from ..runs import fingerprint
 from ..seeds import HELD_OUT, VALIDATION, check_claim, refuse_held_out, seeds_from
 from ..source_hash import source_hash
@@ -149,7 +150,7 @@ def plan_of(
     return Plan(config, tuple(parts), config.reference, tuple(skipped), duration_s)
 
 
-def with_rates(plan: Plan, out: Path, workers: int | None, say: Say) -> Plan:
+def with_rates(plan: Plan, out: Path, workers: int | Executor | None, say: Say) -> Plan:
     """The plan with the rate of every condition: as given, the trace's own, stored, or searched for.
 
     A rate that was searched for is kept in the folder, and not searched for again.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...envs.scenario import Scenario
+from ..executors.executor import Executor
 from ..runs import fingerprint, write_atomically
 from ..saturation import TARGET, saturate
-from ..workers import Workers
 
 RATES = "rates.json"
 """File in the folder of a matrix or an experiment."""
@@ -36,7 +36,7 @@ class Rates:
         *,
         target: float = TARGET,
         seeds: range | None = None,
-        workers: int | Workers | None = None,
+        workers: int | Executor | None = None,
         say: Callable[[str], None],
     ) -> float:
         """The rate at which round robin reaches the target, requests per second: a known one, or searched for now.
@@ -47,7 +47,7 @@ class Rates:
             what: JSON-able; all that decides the result.
             target: share of the ceiling.
             seeds: traces to average over; None: the usual ones.
-            workers: processes, None for one per core; or workers that are to be used and kept.
+            workers: processes, None for one per core; or an executor, which is used and kept.
             say: told what takes its time.
 
         Raises:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..evaluation import OnRun, evaluate
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..held_out import DEFAULT_LOG
 from ..runs import ResultsFolder
-from ..workers import Workers
 from .cells import Matrix, Row, row_of
 from .plan import Plan, with_rates
 
@@ -18,7 +19,7 @@ def run_matrix(
     *,
     out: Path,
     command: str = "",
-    workers: int | None = None,
+    workers: int | Executor | None = None,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
@@ -31,7 +32,7 @@ def run_matrix(
         plan: what to run.
         out: results folder.
         command: the command line that makes it again, to be shown.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         log: where a claim is noted, once per condition.
         on_run: told after each run.
         say: told what takes its time beside the runs.
@@ -42,10 +43,10 @@ def run_matrix(
     """
     tell = say or (lambda _: None)
     ResultsFolder.open(out, plan.configuration(), {"name": plan.config.name, "notes": plan.config.notes})
-    plan = with_rates(plan, out, workers, tell)
     rows: list[Row] = []
     done = 0
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
+        plan = with_rates(plan, out, pool, tell)
         for part in plan.parts:
 
             def told(finished: int, _: int, before: int = done) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..scenario_options import WorkerCount
+from ..executors import PROCESS
+from ..scenario_options import ExecutorName, RayAddress, WorkerCount
 
 if TYPE_CHECKING:
     from .condition_map import ConditionMap
@@ -45,6 +46,8 @@ def paper(
     quick: QuickFlag = False,
     out: Out = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     claim: Annotated[
         bool, typer.Option("--claim", help="Use held-out seeds for a claim; adds a line per condition to the log.")
     ] = False,
@@ -68,10 +71,10 @@ def paper(
     disaggroute experiment paper --findings highest-mean,frontier
     disaggroute experiment paper --file mine.yaml --seeds 20
     """  # noqa: D301
+    from ..executors.choice import make_executor
     from ..held_out import DEFAULT_LOG
     from ..progress import run_progress
     from ..scenario_options import say
-    from ..workers import check_workers
     from .config import load
     from .experiment import Experiment
     from .findings import find
@@ -81,7 +84,7 @@ def paper(
 
     if claim_log is not None and not claim:
         raise ValueError(f"claim_log is {claim_log}, but without --claim nothing is logged; give both or neither")
-    check_workers(workers)
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     config, known = load(file)
     plan = plan_of(
         config,
@@ -107,9 +110,9 @@ def paper(
         claim=claim,
     )
     try:
-        with run_progress("evaluating") as tell:
+        with pool, run_progress("evaluating") as tell:
             measured = measure(
-                plan, out=folder, workers=workers, log=claim_log or DEFAULT_LOG, on_run=tell, say=say
+                plan, out=folder, workers=pool, log=claim_log or DEFAULT_LOG, on_run=tell, say=say
             )
     except KeyboardInterrupt:
         say("disaggroute: interrupted; the same command goes on from the finished runs")
@@ -137,6 +140,8 @@ def conditions(
     quick: QuickFlag = False,
     out: Out = None,
     workers: WorkerCount = None,
+    executor: ExecutorName = PROCESS,
+    ray_address: RayAddress = None,
     figures: Figures = True,
 ) -> None:
     """Map the conditions under which each finding holds, one axis varied at a time from the default.
@@ -151,15 +156,15 @@ def conditions(
     disaggroute experiment conditions
     disaggroute experiment conditions --axes burstiness --findings highest-mean,frontier --seeds 50
     """  # noqa: D301
+    from ..executors.choice import make_executor
     from ..progress import run_progress
     from ..scenario_options import say
-    from ..workers import check_workers
     from .condition_map import chosen, map_plan_of, open_folder, run_map
     from .map_report import write_map
     from .plan import Wanted
     from .points import load
 
-    check_workers(workers)
+    pool = make_executor(executor, workers=workers, ray_address=ray_address)
     config, experiment, known = load(file)
     folder = out or Path("results") / f"experiment-{config.name}"
     wanted = Wanted(
@@ -179,8 +184,8 @@ def conditions(
         quick=quick,
     )
     try:
-        with run_progress("evaluating") as tell:
-            found = run_map(plan, out=folder, command=again, workers=workers, on_run=tell, say=say)
+        with pool, run_progress("evaluating") as tell:
+            found = run_map(plan, out=folder, command=again, workers=pool, on_run=tell, say=say)
     except KeyboardInterrupt:
         say("disaggroute: interrupted; the same command goes on from the finished runs")
         raise typer.Exit(1) from None

@@ -9,10 +9,11 @@ from typing import Literal, TypeVar
 
 from ...envs import catalog
 from ..evaluation import OnRun
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..matrix.rates import RATES, Rates
 from ..runs import ResultsFolder
 from ..seeds import SATURATION, refuse_held_out, seeds_from
-from ..workers import Workers
 from .changes import changed_condition, changed_policy
 from .config import Condition, ExperimentConfig, Finding
 from .findings import Compared, compare
@@ -210,7 +211,7 @@ def run_map(
     *,
     out: Path,
     command: str = "",
-    workers: int | None = None,
+    workers: int | Executor | None = None,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
 ) -> ConditionMap:
@@ -220,7 +221,7 @@ def run_map(
         plan: what to run.
         out: the map's folder.
         command: the command line that makes it again, to be shown.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         on_run: told after each run.
         say: told what takes its time beside the runs.
 
@@ -233,7 +234,7 @@ def run_map(
     cells: dict[tuple[str, str], Cell] = {}
     measured: dict[str, Measured] = {}
     done = 0
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         for point, each in plan.points:
 
             def said(text: str, at: str = point.name) -> None:

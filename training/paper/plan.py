@@ -11,11 +11,11 @@ from ...envs.scenario import Scenario
 from ...envs.setting import Setting
 from ...policies import registry
 from ..evaluation import check_evaluation
+from ..executors.executor import Executor
 from ..matrix.rates import Rates, rounded_rate
 from ..saturation import TARGET
 from ..seeds import HELD_OUT, SATURATION, check_claim, refuse_held_out, seeds_from
 from ..source_hash import source_hash
-from ..workers import Workers
 from .config import Condition, ExperimentConfig, FigureConfig, Finding
 
 
@@ -161,14 +161,14 @@ def part_of(condition: Condition, policies: Mapping[str, str], seeds: range, cla
 
 
 def with_rates(
-    plan: Plan, rates: Rates, *, workers: int | Workers | None, say: Callable[[str], None]
+    plan: Plan, rates: Rates, *, workers: int | Executor | None, say: Callable[[str], None]
 ) -> tuple[Part, ...]:
     """The parts with the rate of every condition: as given, that of another one, stored, or searched for.
 
     Args:
         plan: what is to be run.
         rates: what was searched for before.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         say: told what takes its time.
 
     Raises:
@@ -182,7 +182,7 @@ def with_rates(
 
 
 def rate_of(
-    condition: Condition, plan: Plan, rates: Rates, workers: int | Workers | None, say: Callable[[str], None]
+    condition: Condition, plan: Plan, rates: Rates, workers: int | Executor | None, say: Callable[[str], None]
 ) -> float:
     """The rate of a condition: as given, that of another one, stored, or searched for; requests per second.
 
@@ -190,7 +190,7 @@ def rate_of(
         condition: as written.
         plan: which it belongs to.
         rates: what was searched for before.
-        workers: processes, None for one per core; or workers that are to be used and kept.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         say: told what takes its time.
 
     Raises:

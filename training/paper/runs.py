@@ -10,12 +10,13 @@ import numpy as np
 
 from ...envs.setting import Setting
 from ..evaluation import OnRun, default_folder, evaluate
+from ..executors.choice import executor_of
+from ..executors.executor import Executor
 from ..held_out import DEFAULT_LOG
 from ..matrix.rates import RATES, Rates
 from ..runs import ResultsFolder
 from ..statistics import Estimate, mean_over_seeds
 from ..summary import Summary
-from ..workers import Workers
 from .config import Arm
 from .plan import Part, Plan, with_rates
 from .quantities import QUANTITIES, Floats
@@ -59,7 +60,7 @@ def measure(
     plan: Plan,
     *,
     out: Path,
-    workers: int | None = None,
+    workers: int | Executor | None = None,
     log: Path = DEFAULT_LOG,
     on_run: OnRun | None = None,
     say: Callable[[str], None] | None = None,
@@ -71,7 +72,7 @@ def measure(
     Args:
         plan: what to run.
         out: the experiment's folder.
-        workers: processes, None for one per core.
+        workers: processes, None for one per core; or an executor, which is used and kept.
         log: where a claim is noted, once per condition.
         on_run: told after each run.
         say: told what takes its time beside the runs.
@@ -82,7 +83,7 @@ def measure(
     """
     tell = say or (lambda _: None)
     ResultsFolder.open(out, {"experiment": plan.config.name}, {"name": plan.config.name, "notes": plan.config.notes})
-    with Workers.of(workers) as pool:
+    with executor_of(workers) as pool:
         parts = with_rates(plan, Rates(out / RATES), workers=pool, say=tell)
         return evaluated(
             parts, plan.seeds, out=out, pool=pool, claim=plan.claim, log=log, total=plan.runs, on_run=on_run, say=tell
@@ -94,7 +95,7 @@ def evaluated(
     seeds: range,
     *,
     out: Path,
-    pool: Workers,
+    pool: Executor,
     claim: bool = False,
     log: Path = DEFAULT_LOG,
     before: int = 0,
@@ -108,7 +109,7 @@ def evaluated(
         parts: the conditions.
         seeds: one trace each.
         out: the experiment's folder.
-        pool: the workers.
+        pool: does the runs.
         claim: whether the seeds are held out, for a claim.
         log: where a claim is noted.
         before: runs that were done before.

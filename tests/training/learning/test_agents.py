@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from disaggroute.envs.catalog import merge
+from disaggroute.training.executors.process import ProcessExecutor
 from disaggroute.training.learning import methods
 from disaggroute.training.learning.checkpoint import write_checkpoint
 from disaggroute.training.learning.run import Candidate, TrainingRun
 from disaggroute.training.trials import Job, run_trials
-from disaggroute.training.workers import Workers
 
 from .tasks import NARROW
 
@@ -117,7 +117,7 @@ def test_it_learns_to_leave_a_narrow_instance_alone(tmp_path: Path, method: str,
     candidates, run = trained(config, tmp_path)
     if method != "imitation":
         assert run.curve[0]["goodput"] < 0.85, "at first it sends half of them there"
-    (numbers,) = run_trials([Job(config.scenarios[0].plain, (50, 51), _Entered(candidates[-1:]))], Workers(1))
+    (numbers,) = run_trials([Job(config.scenarios[0].plain, (50, 51), _Entered(candidates[-1:]))], ProcessExecutor(1))
     assert numbers[0].mean() > 0.97, "on traces that it was not trained on"
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from disaggroute.training.executors.process import ProcessExecutor
 from disaggroute.training.learning import es
 from disaggroute.training.learning.run import TrainingRun
 from disaggroute.training.trials import Job, run_trials
-from disaggroute.training.workers import Workers
 
 from .tasks import NARROW, configured
 
 NETWORK = {"name": "network", "hidden": [6]}
 
 def trained(
-    path: Path, *, seed: int = 0, workers: Workers | None = None, stop_after: int | None = None, **changes: Any
+    path: Path, *, seed: int = 0, workers: ProcessExecutor | None = None, stop_after: int | None = None, **changes: Any
 ) -> tuple[list[dict[str, Any]], list[es.Candidate]]:
     """The learning curve, and the candidates."""
 
@@ -51,7 +51,7 @@ def test_it_learns_to_leave_a_narrow_instance_alone(
     assert curve[0]["goodput/of the mean"] < 0.9
     assert curve[-1]["goodput/of the mean"] > 0.97
     config = configured().scenarios[0].plain
-    (numbers,) = run_trials([Job(config, (50, 51, 52), _Made(candidates))], Workers(1))
+    (numbers,) = run_trials([Job(config, (50, 51, 52), _Made(candidates))], ProcessExecutor(1))
     assert numbers[0].mean() > 0.97, "the last mean, on traces that it was not trained on"
 
 
@@ -90,7 +90,7 @@ def ended(path: Path, found: tuple[list[dict[str, Any]], list[es.Candidate]]) ->
 def test_more_workers_change_no_byte(tmp_path: Path) -> None:
     changes = {"scenarios": [NARROW, {**NARROW, "name": "slower", "rate": 20}], "budget": 2}
     one = trained(tmp_path / "one", **changes)
-    with Workers(2) as workers:
+    with ProcessExecutor(2) as workers:
         two = trained(tmp_path / "two", workers=workers, **changes)
     assert ended(tmp_path / "one", one) == ended(tmp_path / "two", two)
 
