@@ -103,6 +103,7 @@ def _mount() -> None:
     from .training import (
         commands,
         compare_commands,
+        experiment_commands,
         explain_commands,
         name_commands,
         return_commands,
@@ -123,6 +124,7 @@ def _mount() -> None:
     router_commands.register(app)
     return_commands.register(app)
     compare_commands.register(live_app)  # Of records alone, so it knows nothing of engines.
+    app.add_typer(experiment_commands.app, name="experiment")
     app.add_typer(trace_app, name="trace")
     app.add_typer(profile_app, name="profile")
     app.add_typer(bench_app, name="bench")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training", "live")
+KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "suite", "training", "live")
 """Folders of `configs/`."""
 
 ENTRY_POINTS = "disaggroute."
@@ -38,7 +38,7 @@ ENTRY_POINTS = "disaggroute."
 LONGEST_NAME = 100
 """Characters of a name; it stands in titles and file names."""
 
-_IN_WORDS = {"live": "live cluster"}
+_IN_WORDS = {"live": "live cluster", "suite": "scenario of the suite"}
 """What a file of a kind is, where that is not the kind's name without its s."""
 
 _registered: dict[tuple[str, str], Path] = {}
