@@ -212,7 +212,7 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
     message = message.partition(" after validation")[0]
-    for opening in ("Input", "Value", "String", "List"):
+    for opening in ("Input", "Value", "String", "List", "Tuple"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
 
