@@ -57,7 +57,7 @@ def run_and_show(
     from . import best_known as best
     from . import config, roster
     from .board import best_of
-    from .markdown import write_docs
+    from .markdown import check_docs, write_docs
     from .plan import Wish, plan_suite
     from .run import run_suite
     from .writing import write_board
@@ -65,6 +65,8 @@ def run_and_show(
     check_workers(workers)
     if claim_log is not None and not claim:
         raise ValueError(f"claim_log is {claim_log}, but without --claim nothing is logged; give both or neither")
+    if docs is not None:
+        check_docs(docs)
     wish = Wish(seeds=seeds, duration_s=duration, claim=claim, data=data)
     lineup = roster.load()
     names = lineup.scenarios if scenarios is None else [name.strip() for name in scenarios.split(",") if name.strip()]

@@ -53,8 +53,7 @@ def write_docs(board: Board, folder: Path) -> list[Path]:
         ValueError: there is no such folder.
         OSError: a file cannot be written.
     """
-    if not folder.is_dir():
-        raise ValueError(f"docs is {folder}; it must be the folder of the documentation")
+    check_docs(folder)
     files = {f"img/{PREFIX}{name}": content for name, content in pictures_of(board).items()}
     files[f"data/{PREFIX}scores.csv"] = csv_bytes(suite_rows(board))
     files[f"data/{PREFIX}leaderboard.csv"] = csv_bytes(leaderboard_rows(board))
@@ -63,6 +62,16 @@ def write_docs(board: Board, folder: Path) -> list[Path]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / name, content)
     return [folder / name for name in files]
+
+
+def check_docs(folder: Path) -> None:
+    """Refuses a folder that is none.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"docs is {folder}; it must be the folder of the documentation")
 
 
 def markdown(board: Board) -> str:
