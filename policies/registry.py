@@ -208,7 +208,8 @@ def describe(name: str) -> str:
 def _entry_points() -> dict[str, list[EntryPoint]]:
     """Entry points by name; more than one where several packages bring the same name."""
     found: dict[str, dict[str, EntryPoint]] = {}
-    added = (EntryPoint(*pair.split("=", 1), ENTRY_POINTS) for pair in _added() if "=" in pair)
+    pairs = (pair.partition("=") for pair in _added())
+    added = [EntryPoint(name, place, ENTRY_POINTS) for name, _, place in pairs]
     for point in (*entry_points(group=ENTRY_POINTS), *added):
         found.setdefault(point.name, {})[point.value] = point
     return {name: [points[value] for value in sorted(points)] for name, points in found.items()}

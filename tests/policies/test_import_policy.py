@@ -91,7 +91,7 @@ def test_other_processes_know_it_too_with_the_same_hash(module: str, tmp_path: P
 
 
 def test_other_texts_are_left_as_they_are() -> None:
-    for text in ("card", "marginal-cost(w_q=0.1)", 'linear(prefill={"queued":1})', "card@mixed-bursty", "card@C:/x.yaml"):
+    for text in ("card", "marginal-cost(w_q=0.1)", 'linear(prefill={"queued":1})', "card@short", "card@C:/x.yaml"):
         assert registry.import_policy(text) == text
 
 
@@ -105,6 +105,6 @@ def test_other_texts_are_left_as_they_are() -> None:
     ],
 )
 def test_what_is_no_policy_is_refused_in_one_sentence(module: str, place: str, words: str) -> None:
-    with pytest.raises(ValueError, match="(?s).*") as caught:
+    with pytest.raises(ValueError, match=".") as caught:
         registry.import_policy(place.format(module=module))
     assert words.format(module=module) in str(caught.value)

@@ -136,7 +136,7 @@ def plan_suite(
     known: BestKnown,
     *,
     policies: Sequence[str] = (),
-    wish: Wish = Wish(),  # noqa: B008 - frozen
+    wish: Wish = Wish(),
 ) -> SuitePlan:
     """Looks up everything that a run of the suite needs.
 

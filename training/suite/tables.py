@@ -19,9 +19,9 @@ SOME = 3
 """Scenarios that are named in a cell; the table of the guards has them all."""
 
 GUARDS = (
-    f"Guards: no SLO class or family may lose more than {100 * MOST_LOSS:g} points against {{reference}}, P99.9 of TTFT "
-    f"and of slowdown may be {MOST_TAIL:g} times those of the best tuned heuristic, and nothing may be rejected that "
-    "{zero} does not reject."
+    f"Guards: no SLO class or family may lose more than {100 * MOST_LOSS:g} points against {{reference}}, P99.9 of "
+    f"TTFT and of slowdown may be {MOST_TAIL:g} times those of the best tuned heuristic, and nothing may be rejected "
+    "that {zero} does not reject."
 )
 
 
@@ -55,6 +55,7 @@ def leaderboard_table(board: Board) -> Table:
 
 def score_table(board: Board) -> Table:
     """The score of each policy in each scenario."""
+    zero = board.plan.roster.zero
     rows = tuple(
         (each.label, tuple(_score(result.standings.get(each.label)) for result in board.results))
         for each in board.overalls
@@ -62,8 +63,8 @@ def score_table(board: Board) -> Table:
     return Table(
         name="scores",
         title="Scores by scenario",
-        note=f"(goodput − {board.plan.roster.zero}'s) / max(best known − {board.plan.roster.zero}'s, {LEAST_GAP:g}), mean "
-        f"over the seeds. {FLAG}: a guard disqualifies it.",
+        note=f"(goodput − {zero}'s) / max(best known − {zero}'s, {LEAST_GAP:g}), mean over the seeds. {FLAG}: a guard "
+        "disqualifies it.",
         columns=tuple(result.name for result in board.results),
         rows=rows,
     )
@@ -106,9 +107,9 @@ def scale_table(board: Board) -> Table:
     return Table(
         name="scale",
         title="What a score stands for",
-        note="Hindsight: the best of all policies of this run on each trace, mean over the traces, which is no more than "
-        "the best routing could reach. Ceiling: the share that meets both targets alone on the empty cluster. Tails are "
-        "held to those of the heuristic.",
+        note="Hindsight: the best of all policies of this run on each trace, mean over the traces, which is no more "
+        "than the best routing could reach. Ceiling: the share that meets both targets alone on the empty cluster. "
+        "Tails are held to those of the heuristic.",
         columns=(
             *(zero, f"{zero} when fixed", "best known", "policy", "points of a score of 1"),
             *("hindsight", "ceiling", "best tuned heuristic"),

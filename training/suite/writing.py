@@ -42,8 +42,8 @@ class _Picture:
 PICTURES = {
     LEADERBOARD_PICTURE: _Picture(
         "Which policy is best over all?",
-        "A dot is the interquartile mean of a policy's scores over all scenarios and seeds, the bar its 95 % interval by "
-        "stratified bootstrap; 0 is round robin and 1 the best policy known in each scenario.",
+        "A dot is the interquartile mean of a policy's scores over all scenarios and seeds, the bar its 95 % interval "
+        "by stratified bootstrap; 0 is round robin and 1 the best policy known in each scenario.",
     ),
     SCORE_PICTURE: _Picture(
         "Where is it good, and where not?",

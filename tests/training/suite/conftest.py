@@ -31,8 +31,8 @@ ROSTER: dict[str, Any] = {
     "policies": [
         "round-robin",
         "least-loaded",
-        {"name": "marginal-cost (tuned)", "policy": "marginal-cost@{condition}", "otherwise": "marginal-cost@{tuned_on}"}
-        | {"heuristic": True},
+        {"name": "marginal-cost (tuned)", "policy": "marginal-cost@{condition}", "heuristic": True}
+        | {"otherwise": "marginal-cost@{tuned_on}"},
         {"name": "slow", "policy": "power-of-two", "most_instances": 6, "seeds": 2},
     ],
 }

@@ -31,7 +31,8 @@ def test_only_something_better_replaces_what_is_known() -> None:
 
 def test_the_same_policy_anew_another_version_and_another_content_replace_it_too() -> None:
     known = BestKnown(scenarios={"one": best()})
-    for found in (best(goodput=0.85), best(policy="random", version=2, goodput=0.81), best(policy="random", content="b")):
+    others = (best(policy="random", version=2, goodput=0.81), best(policy="random", content="b"))
+    for found in (best(goodput=0.85), *others):
         assert known.updated({"one": found}).scenarios["one"] == found
 
 
@@ -39,7 +40,7 @@ def test_another_version_is_unknown_and_a_changed_scenario_is_refused() -> None:
     known = BestKnown(scenarios={"one": best()})
     assert known.of("one", 1, "aa") == best()
     assert known.of("one", 2, "bb") is None and known.of("two", 1, "aa") is None
-    with pytest.raises(ValueError, match="scenario one is not what it was when .* raise its version to 2"):
+    with pytest.raises(ValueError, match=r"scenario one is not what it was when .* raise its version to 2"):
         known.of("one", 1, "bb")
 
 

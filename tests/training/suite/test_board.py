@@ -172,7 +172,7 @@ def test_the_documentation_gets_a_page_with_its_pictures_and_tables(board: Board
     targets = re.findall(r"\]\(([^)]+)\)", text)
     local = {str(path.relative_to(tmp_path)) for path in written}
     assert set(targets) - {"suite.md"} == local - {"leaderboard.md"}
-    with pytest.raises(ValueError, match="docs is .*nowhere; it must be the folder of the documentation"):
+    with pytest.raises(ValueError, match=r"docs is .*nowhere; it must be the folder of the documentation"):
         write_docs(board, tmp_path / "nowhere")
 
 
@@ -216,7 +216,7 @@ def test_a_trace_that_is_not_there_is_said_and_marks_the_score(
 
 def test_a_changed_scenario_without_a_new_version_is_refused(make: Make, lineup: Roster) -> None:
     known = known_of(make("usual"))
-    with pytest.raises(ValueError, match="scenario usual is not what it was .* raise its version to 2"):
+    with pytest.raises(ValueError, match=r"scenario usual is not what it was .* raise its version to 2"):
         plan_suite(lineup, [make("usual", rate=15)], known)
     assert plan_suite(lineup, [make("usual", rate=15, version=2)], known).legs[0].best is None
 
