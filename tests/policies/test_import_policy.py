@@ -105,6 +105,6 @@ def test_other_texts_are_left_as_they_are() -> None:
     ],
 )
 def test_what_is_no_policy_is_refused_in_one_sentence(module: str, place: str, words: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         registry.import_policy(place.format(module=module))
     assert words.format(module=module) in str(caught.value)

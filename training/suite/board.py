@@ -131,7 +131,7 @@ class Board:
         marks = [f"without {name}" for name in self.plan.missing]
         shipped = [name for name in self.plan.roster.scenarios if name not in {s.name for s in self.plan.scenarios}]
         if shipped:
-            marks.append(f"{len(self.results)} scenarios chosen")
+            marks.append("not all scenarios of the suite")
         if not self.plan.usual:
             marks.append("other seeds or windows than the suite's")
         if not all(result.stored for result in self.results):

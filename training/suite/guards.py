@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..comparison import mean_over_runs
 from ..matrix.cells import Worst, worst_group
-from ..summary import Summary
+from ..summary import Quantiles, Summary
 
 MOST_LOSS = 0.05
 """Goodput that an SLO class or a family may lose against the reference."""
@@ -58,11 +58,8 @@ def guard(
         zero: of round robin, which rejects what arrives while a pool has no instance, and no more.
     """
     worst = None if reference is None else worst_group(list(mine), list(reference))
-    tails, ratios = [], []
-    for name in ("ttft", "slowdown"):
-        value, limit = (mean_over_runs(list(some), lambda s, n=name: getattr(s, n).p999) for some in (mine, heuristic))
-        tails.append(value)
-        ratios.append(_ratio(value, limit))
+    tails = [_p999(mine, name) for name in ("ttft", "slowdown")]
+    ratios = [_ratio(tail, _p999(heuristic, name)) for tail, name in zip(tails, ("ttft", "slowdown"), strict=True)]
     rejected = sum(s.rejected for s in mine)
     breaches = []
     if worst is not None and round(worst.difference, 9) < -MOST_LOSS:
@@ -82,6 +79,16 @@ def guard(
         failed=sum(s.failed for s in mine),
         breaches=tuple(breaches),
     )
+
+
+def _p999(summaries: Sequence[Summary], name: str) -> float:
+    """Mean over the seeds of a quantile of a run."""
+
+    def read(summary: Summary) -> float:
+        quantiles: Quantiles = getattr(summary, name)
+        return quantiles.p999
+
+    return mean_over_runs(list(summaries), read)
 
 
 def _ratio(value: float, limit: float) -> float:

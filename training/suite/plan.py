@@ -212,7 +212,8 @@ def _leg(
             groups[count].append(label)
         elif not wish.claim:
             groups.setdefault(most, []).append(label)
-    parts, entrants = [], []
+    parts: list[Part] = []
+    entrants: list[Entrant] = []
     condition = catalog.validate(Condition, scenario.condition, scenario.name)
     for number, (seeds, labels) in enumerate(groups.items()):
         # On fewer seeds the reference has run already, and costs nothing.

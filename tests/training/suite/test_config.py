@@ -56,7 +56,7 @@ def test_a_scenario_is_a_condition_with_a_version_and_fixed_seeds(tmp_path: Path
     ],
 )
 def test_a_bad_scenario_is_refused_in_one_sentence(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         config.load(written(tmp_path, **changes))
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
@@ -155,7 +155,7 @@ def test_a_bad_roster_is_refused_in_one_sentence(tmp_path: Path, changes: dict[s
     small = {"zero": "round-robin", "reference": "round-robin", "scenarios": ["chat"], "policies": ["round-robin"]}
     path = tmp_path / "roster.yaml"
     path.write_text(yaml.safe_dump(small | changes))
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         roster.load(path)
     assert words in str(caught.value)
 
