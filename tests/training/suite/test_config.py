@@ -101,12 +101,10 @@ def test_the_shipped_scenarios_are_twelve_to_sixteen_and_all_in_the_roster() -> 
     for name in names:
         scenario = config.load(name)
         assert scenario.beside is None or scenario.beside in names
-        if scenario.recorded:
-            assert scenario.rate is not None
-        else:
-            setting = Setting.of(scenario.scenario)
-            assert setting.stored_rate is not None and scenario.duration_s == 1800
-            assert len(scenario.seeds.held_out.seeds) >= 50
+        if not scenario.recorded:  # Nothing is searched for, and a claim can be made.
+            assert scenario.rate is not None or Setting.of(scenario.scenario).stored_rate is not None
+            assert scenario.duration_s == 1800 and len(scenario.seeds.held_out.seeds) >= 50
+        assert scenario.rate is not None or not scenario.recorded
 
 
 def test_every_instance_of_the_failures_that_leaves_comes_back_and_no_pool_is_ever_empty() -> None:
