@@ -28,7 +28,7 @@ PREFIX = "suite-"
 HEAD = """\
 # Leaderboard
 
-Every shipped policy in the scenarios of the [suite](suite.md), on {seeds} seeds{mark}. This page is written by
+{policies} policies in {scenarios} scenarios of the [suite](suite.md), on {seeds} seeds{mark}. This page is written by
 
 ```sh
 {command}
@@ -77,6 +77,8 @@ def check_docs(folder: Path) -> None:
 def markdown(board: Board) -> str:
     """The page."""
     head = HEAD.format(
+        policies=len(board.overalls),
+        scenarios=len(board.results),
         seeds="held-out" if board.plan.wish.claim else "validation",
         mark=f" ({board.mark})" if board.mark else "",
         command=board.command,
