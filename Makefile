@@ -1,6 +1,6 @@
 # Every target works from a clean clone with Python 3.11 and make; nothing needs an activated environment.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-engines lint dev docs bench clean
+.PHONY: help demo test test-long test-engines lint dev docs bench leaderboard clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -31,6 +31,7 @@ help:
 	@echo "make dev        install every extra (but engines) and prepare the tree for editors"
 	@echo "make docs       build the documentation into site/"
 	@echo "make bench      measure the speed of the simulator"
+	@echo "make leaderboard  run the suite, update what is best known, and write docs/leaderboard.md (DATA=folder of traces)"
 	@echo "make clean      remove what the other targets made, the environment included"
 
 demo: $(VENV)/.base
@@ -63,6 +64,10 @@ docs: $(VENV)/.full
 
 bench: $(VENV)/.base
 	$(PY) -m disaggroute bench
+
+# DATA: the folder with the recorded traces; without it the score is marked.
+leaderboard: $(VENV)/.base
+	$(PY) -m disaggroute experiment suite --update-best --docs docs $(if $(DATA),--data "$(DATA)")
 
 clean:
 	rm -rf $(VENV) .engines .types .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

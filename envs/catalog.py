@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "training", "live")
+KINDS = ("profiles", "workloads", "clusters", "environments", "policies", "experiments", "suite", "training", "live")
 """Folders of `configs/`."""
 
 ENTRY_POINTS = "disaggroute."
@@ -38,7 +38,7 @@ ENTRY_POINTS = "disaggroute."
 LONGEST_NAME = 100
 """Characters of a name; it stands in titles and file names."""
 
-_IN_WORDS = {"live": "live cluster"}
+_IN_WORDS = {"live": "live cluster", "suite": "scenario of the suite"}
 """What a file of a kind is, where that is not the kind's name without its s."""
 
 _registered: dict[tuple[str, str], Path] = {}
@@ -212,7 +212,7 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
     message = message.partition(" after validation")[0]
-    for opening in ("Input", "Value", "String", "List"):
+    for opening in ("Input", "Value", "String", "List", "Tuple"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"
 

@@ -78,6 +78,9 @@ class Policy(ABC):
     accepts: ClassVar[type[Parameters]] = Parameters
     """The parameters, as a pydantic model."""
 
+    source: ClassVar[str] = ""
+    """Hash of its module, where the class was named by its place (`registry.import_policy`); part of `hash`."""
+
     origin: Origin | None = None
     """The policy file it was made from, if any; the hash knows nothing of it."""
 
@@ -114,8 +117,8 @@ class Policy(ABC):
 
     @property
     def hash(self) -> str:
-        """12 hex digits of a hash over name and parameters, the same in every process."""
-        text = json.dumps([self.name, self.params], sort_keys=True)
+        """12 hex digits of a hash over name, parameters and `source`, the same in every process."""
+        text = json.dumps([self.name, self.params, *([self.source] if self.source else [])], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def reset(self, seed: int) -> None:  # noqa: B027 - most policies remember nothing

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
+import os
 import re
+import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ..envs import catalog
@@ -17,6 +21,10 @@ from .policy_text import PolicyText
 
 ENTRY_POINTS = "disaggroute.policies"
 """Group of entry points, `name = "package.module:Class"`, by which other packages bring policies."""
+
+VARIABLE = "DISAGGROUTE_POLICIES"
+"""Environment variable with further entry points, `name=package.module:Class`, separated by commas: what
+`import_policy` has found, so that the processes that this one starts know it too."""
 
 _MODULES = {
     "round-robin": "round_robin",
@@ -53,6 +61,7 @@ _KINDS = {
 }
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
+_CLASS = re.compile(r"\s*(?P<place>[^\W\d][\w.]*:[^\W\d]\w*)(?P<params>\(.*\))?\s*", re.DOTALL)
 _classes: dict[str, type[Policy]] = {}
 
 P = TypeVar("P", bound=type[Policy])
@@ -76,7 +85,7 @@ def register(policy: P) -> P:
     if (home, holder.__qualname__) != (policy.__module__, policy.__qualname__):
         raise ValueError(f"{policy.__qualname__}: the name {name!r} is taken; choose another one")
     _classes[name] = policy
-    return policy
+    return _marked(policy)
 
 
 def names() -> tuple[str, ...]:
@@ -146,6 +155,37 @@ def parse(text: str) -> Policy:
     return policy
 
 
+def import_policy(text: str) -> str:
+    """The text of a policy whose class is named by its place: `package.module:Class`, with parameters if wanted.
+
+    The class is imported, from the current folder too, and is known under its `name` to this process and to those
+    that it starts. Its hash covers the source of its module, so that runs of an older version are not taken for its.
+
+    Args:
+        text: such a text; any other one is given back as it is.
+
+    Raises:
+        ValueError: it cannot be imported, is no policy class, or its name is taken.
+    """
+    match = _CLASS.fullmatch(text)
+    if match is None:
+        return text
+    place = match["place"]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = EntryPoint("policy", place, ENTRY_POINTS).load()
+    except Exception as error:  # Whatever somebody's module does when it is imported.
+        raise ValueError(f"policy {place} cannot be loaded ({error_text(error)})") from error
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ValueError(f"policy {place} is no class derived from disaggroute.policies.Policy")
+    name = register(found).name
+    os.environ[VARIABLE] = ",".join(dict.fromkeys([*_added(), _pair(found)]))
+    _entry_points.cache_clear()
+    _marked(found)
+    return name + (match["params"] or "")
+
+
 def describe(name: str) -> str:
     """What a policy does, its formula and source, and its parameters with their defaults and ranges.
 
@@ -168,7 +208,9 @@ def describe(name: str) -> str:
 def _entry_points() -> dict[str, list[EntryPoint]]:
     """Entry points by name; more than one where several packages bring the same name."""
     found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINTS):
+    pairs = (pair.partition("=") for pair in _added())
+    added = [EntryPoint(name, place, ENTRY_POINTS) for name, _, place in pairs]
+    for point in (*entry_points(group=ENTRY_POINTS), *added):
         found.setdefault(point.name, {})[point.value] = point
     return {name: [points[value] for value in sorted(points)] for name, points in found.items()}
 
@@ -183,8 +225,26 @@ def _loaded(point: EntryPoint, *others: EntryPoint) -> type[Policy]:
         raise ValueError(f"policy {point.name!r} cannot be loaded from {point.value} ({error_text(error)})") from error
     if not (isinstance(found, type) and issubclass(found, Policy) and found.name == point.name):
         raise ValueError(f"policy {point.name!r}: {point.value} is no Policy class with that name")
-    _classes[point.name] = found
+    _classes[point.name] = _marked(found)
     return found
+
+
+def _added() -> list[str]:
+    """What the environment variable holds."""
+    return [pair for pair in os.environ.get(VARIABLE, "").split(",") if pair]
+
+
+def _pair(policy: type[Policy]) -> str:
+    """How the environment variable names a class."""
+    return f"{policy.name}={policy.__module__}:{policy.__qualname__}"
+
+
+def _marked(policy: P) -> P:
+    """The class, with the hash of its module's source if it was named by its place."""
+    file = getattr(sys.modules.get(policy.__module__), "__file__", None)
+    if file and os.path.isfile(file) and _pair(policy) in _added():
+        policy.source = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    return policy
 
 
 def _home(maker: type[Policy]) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import typer
 
 from .paper import commands as paper_commands
+from .suite import commands as suite_commands
 
-app = typer.Typer(no_args_is_help=True, help="Experiments: the study reproduced, and on what its findings depend.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Experiments: the study reproduced, on what its findings depend, and a suite with one score per policy.",
+)
 
 
 def register(main: typer.Typer) -> None:
     """Adds the group of commands to an app."""
     paper_commands.register(app)
+    suite_commands.register(app)
     main.add_typer(app, name="experiment")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-LISTS = ("policies", "environments", "rewards", "workloads", "profiles", "configs", "predictors")
+LISTS = ("policies", "environments", "rewards", "workloads", "profiles", "configs", "predictors", "suite")
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +61,11 @@ def _about(what: str, name: str) -> str:
     from ..envs.setting import Setting
     from ..envs.workloads.config import load
     from ..policies import policy_file, registry
+    from .suite import config as suite
 
+    if what == "suite":
+        scenario = suite.load(name)
+        return f"Version {scenario.version}. {scenario.notes}"
     if what == "environments":
         setting = Setting.of(EnvironmentConfig.load(name).scenario)
         return f"{setting.traffic.name} on {setting.cluster.name}"
@@ -81,10 +85,11 @@ def _about(what: str, name: str) -> str:
 def _names(what: str) -> tuple[str, ...]:
     from ..envs import environment_config, predictors, profiles, rewards, workloads
     from ..policies import policy_file, registry
+    from .suite import config as suite
 
     if what == "policies":
         files = {name: policy_file.shipped(name) for name in registry.names()}
         return tuple(text for name in files for text in (name, *(f"{name}@{file}" for file in files[name])))
     modules: dict[str, Any] = {"workloads": workloads, "profiles": profiles, "predictors": predictors}
-    modules |= {"environments": environment_config, "rewards": rewards}
+    modules |= {"environments": environment_config, "rewards": rewards, "suite": suite}
     return tuple(modules[what].names())

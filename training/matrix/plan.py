@@ -137,7 +137,7 @@ def plan_of(
     for condition in conditions:
         if only is not None and condition.name not in only:
             continue
-        scenario, missing = _with_trace(condition.scenario, data)
+        scenario, missing = with_trace(condition.scenario, data)
         if missing:
             skipped.append(f"condition {condition.name} is skipped: {missing}")
             continue
@@ -216,7 +216,7 @@ def _part(
     return Part(condition, scenario, texts, tuple(labels.values()), seeds, claim)
 
 
-def _with_trace(scenario: Scenario, data: Path | None) -> tuple[Scenario, str]:
+def with_trace(scenario: Scenario, data: Path | None) -> tuple[Scenario, str]:
     """The scenario with the place of its trace file, and why it cannot be run; empty where it can."""
     name = scenario.workload
     if "." not in name or name.endswith((".yaml", ".yml")) or Path(name).is_file():
