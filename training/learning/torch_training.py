@@ -80,16 +80,18 @@ class PlaysEpisodes:
 
     Attributes:
         updates: done so far.
-        played: goodput of the last update's episodes, by its name in the learning curve.
+        played: goodput of the last update's episodes.
+        curve: its name in the learning curve.
     """
 
     updates: int
-    played: dict[str, float]
+    played: float
+    curve: str
 
     def learns_from(self, envs: Sequence[Sb3VecEnv], config: Any, training_seed: int) -> None:
         """Says what it plays; to be called before `learn`."""
         self.envs, self.config, self.training_seed = envs, config, training_seed
-        self.updates, self.played = 0, {}
+        self.updates, self.played, self.curve = 0, 0.0, "goodput"
 
     def begin_update(self: Any) -> None:
         """Seeds all that is random in this update, and says how much of the budget remains."""
@@ -112,8 +114,8 @@ class PlaysEpisodes:
         episodes = play(env, seeds, player(env, seeds))
         self.num_timesteps += episodes.decisions
         self.updates += 1
-        name = "goodput" if len(scenarios) == 1 else f"goodput/{scenarios[turn].label}"
-        self.played = {name: episodes.goodput}
+        self.played = episodes.goodput
+        self.curve = "goodput" if len(scenarios) == 1 else f"goodput/{scenarios[turn].label}"
         return episodes
 
 
@@ -226,7 +228,7 @@ class TorchTraining(BaseCallback):
             return
         self._noted = learner.updates
         found = learner.logger.name_to_value
-        scalars = dict(learner.played)
+        scalars = {learner.curve: learner.played}
         scalars |= {name: float(found[f"train/{name}"]) for name in SCALARS if f"train/{name}" in found}
         self._run.log(learner.num_timesteps, scalars)
         self._run.progress(min(learner.num_timesteps, self._run.budget))
