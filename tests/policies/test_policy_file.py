@@ -90,11 +90,14 @@ def test_a_shipped_file_is_read_by_its_short_name_and_says_how_it_was_made(name:
     assert provenance["scenario"] if "scenario" in provenance else provenance["training"]["scenarios"]
 
 
-@pytest.mark.parametrize("name", ["linear", "network"])
-def test_what_was_learned_ships_with_its_card(name: str) -> None:
-    assert "shipped" in policy_file.shipped(name)
-    card = (Path(disaggroute.__file__).parent / "configs/policies" / name / "shipped.md").read_text(encoding="utf-8")
-    assert policy_file.load(name, "shipped").provenance["command"] in card
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("linear", "shipped"), ("network", "shipped"), ("network", "mixed-bursty"), ("network", "mixed-bursty-a40")],
+)
+def test_what_was_learned_ships_with_its_card(name: str, file: str) -> None:
+    assert file in policy_file.shipped(name)
+    card = (Path(disaggroute.__file__).parent / "configs/policies" / name / f"{file}.md").read_text(encoding="utf-8")
+    assert policy_file.load(name, file).provenance["command"] in card
     assert "## Where it fails" in card
 
 

@@ -12,6 +12,12 @@ from ..policy_style import PALETTE
 MOST = 8
 """Panels; further scalars stand in the table alone."""
 
+STROKES = ("-", "--", ":", "-.")
+"""Lines of the same colour."""
+
+MOST_INSIDE = 4
+"""Lines of a panel whose names stand in it; those of more stand beside it."""
+
 
 def draw_learning(rows: Sequence[Mapping[str, Any]], title: str, unit: str, path: Path) -> Path:
     """Writes the learning curve.
@@ -39,12 +45,15 @@ def draw_learning(rows: Sequence[Mapping[str, Any]], title: str, unit: str, path
             for k, name in enumerate(lines):
                 points = [(row["step"], row[name]) for row in rows if name in row]
                 label = name.partition("/")[2] or name
-                colour = PALETTE[k % len(PALETTE)]
-                axis.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, label=label)
+                colour, stroke = PALETTE[k % len(PALETTE)], STROKES[k // len(PALETTE) % len(STROKES)]
+                axis.plot(*zip(*points, strict=True), color=colour, linestyle=stroke, linewidth=1.2, label=label)
             axis.set_ylabel(panel)
             axis.grid(True)
-            if len(lines) > 1:
-                axis.legend(loc="upper left", ncols=4, frameon=False)
+            if 1 < len(lines) <= MOST_INSIDE:
+                axis.legend(loc="upper left", ncols=MOST_INSIDE, frameon=False)
+            elif len(lines) > 1:
+                columns = 1 + (len(lines) - 1) // MOST
+                axis.legend(loc="upper left", bbox_to_anchor=(1, 1), ncols=columns, frameon=False, fontsize="x-small")
         axes[-1].set_xlabel(unit)
         set_title(figure, title)
     save_png(figure, path)

@@ -76,12 +76,22 @@ class EpisodeParameters(BaseModel):
 
 
 class PlaysEpisodes:
-    """What makes an algorithm of Stable-Baselines3 learn from whole episodes; a class to inherit from beside it."""
+    """What makes an algorithm of Stable-Baselines3 learn from whole episodes; a class to inherit from beside it.
+
+    Attributes:
+        updates: done so far.
+        played: goodput of the last update's episodes.
+        curve: its name in the learning curve.
+    """
+
+    updates: int
+    played: float
+    curve: str
 
     def learns_from(self, envs: Sequence[Sb3VecEnv], config: Any, training_seed: int) -> None:
         """Says what it plays; to be called before `learn`."""
         self.envs, self.config, self.training_seed = envs, config, training_seed
-        self.updates, self.played = 0, 0.0
+        self.updates, self.played, self.curve = 0, 0.0, "goodput"
 
     def begin_update(self: Any) -> None:
         """Seeds all that is random in this update, and says how much of the budget remains."""
@@ -96,13 +106,16 @@ class PlaysEpisodes:
             player: makes who decides in these environments, on traces of these seeds.
         """
         how: EpisodeParameters = self.config.parameters
-        env = self.envs[whose_turn([scenario.weight for scenario in self.config.scenarios], self.updates)]
+        scenarios = self.config.scenarios
+        turn = whose_turn([scenario.weight for scenario in scenarios], self.updates)
+        env = self.envs[turn]
         drawn = traces(self.config.seeds, self.training_seed, self.updates, env.num_envs // how.group)
         seeds = [seed for seed in drawn for _ in range(how.group)]
         episodes = play(env, seeds, player(env, seeds))
         self.num_timesteps += episodes.decisions
         self.updates += 1
         self.played = episodes.goodput
+        self.curve = "goodput" if len(scenarios) == 1 else f"goodput/{scenarios[turn].label}"
         return episodes
 
 
@@ -215,7 +228,7 @@ class TorchTraining(BaseCallback):
             return
         self._noted = learner.updates
         found = learner.logger.name_to_value
-        scalars = {"goodput": learner.played}
+        scalars = {learner.curve: learner.played}
         scalars |= {name: float(found[f"train/{name}"]) for name in SCALARS if f"train/{name}" in found}
         self._run.log(learner.num_timesteps, scalars)
         self._run.progress(min(learner.num_timesteps, self._run.budget))
