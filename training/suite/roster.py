@@ -17,14 +17,14 @@ FILE = "suite"
 """In `configs/experiments`."""
 
 TUNED_ON = "{tuned_on}"
-"""Stands for the scenario's `tuned_on` in the text of a policy."""
+"""Stands for a name of the scenario's `tuned_on` in the text of a policy: for each in turn."""
 
 
 class Entry(Contender):
     """A policy of the leaderboard.
 
     Attributes:
-        policy: its text; `{condition}` stands for the scenario's name, `{tuned_on}` for its field of that name.
+        policy: its text; `{condition}` stands for the scenario's name, `{tuned_on}` for the names in its field.
         heuristic: whether it is a tuned heuristic, which the tails of others are held to.
         most_instances: of a cluster on which it runs; None: any. What is slow keeps to small clusters.
         seeds: at most so many of a scenario; None: all.
@@ -40,7 +40,11 @@ class Entry(Contender):
 
     def in_scenario(self, scenario: SuiteScenario) -> Contender:
         """The contender of a matrix that it is in a scenario."""
-        texts = [text.replace(TUNED_ON, scenario.tuned_on) for text in (self.policy, *self.otherwise)]
+        named = [
+            [text.replace(TUNED_ON, name) for name in scenario.tuned_on] if TUNED_ON in text else [text]
+            for text in (self.policy, *self.otherwise)
+        ]
+        texts = [text for some in named for text in some]
         return Contender(policy=texts[0], otherwise=tuple(texts[1:]), name=self.label)
 
 
