@@ -21,8 +21,8 @@ SOME = 3
 GUARDS = (
     f"Guards: no SLO class or family may lose more than {100 * MOST_LOSS:g} points against {{reference}}, P99.9 of "
     f"TTFT and of slowdown may be {MOST_TAIL:g} times those of the best tuned heuristic, and nothing may be rejected "
-    "that {zero} does not reject. A guard is broken where the mean over the seeds is beyond its limit with its whole 95 % "
-    "interval."
+    "that {zero} does not reject. A guard is broken where the mean over the seeds is beyond its limit with its whole "
+    "95 % interval."
 )
 
 
