@@ -130,7 +130,8 @@ def test_every_shipped_policy_is_on_the_roster_as_it_is_and_tuned() -> None:
 
 def test_what_is_slow_keeps_to_small_clusters_and_few_seeds() -> None:
     entry = roster.load().entry("lookahead")
-    assert entry.runs_on(6) and not entry.runs_on(12) and entry.seeds == 4
+    assert entry.runs_in("narrow", 6) and not entry.runs_in("wide", 12) and entry.seeds == 4
+    assert not entry.runs_in("chat", 6)  # So many requests per second that a run takes it minutes.
 
 
 def test_a_tuned_policy_takes_the_file_that_stands_for_the_scenario() -> None:
@@ -157,7 +158,9 @@ def test_several_files_stand_in_in_order(tmp_path: Path) -> None:
         ({"zero": "round-robbin"}, "unknown zero 'round-robbin'; nearest: round-robin"),
         ({"reference": "card"}, "unknown reference 'card'"),
         ({"policies": ["round-robin", "round-robin"]}, "policies names round-robin twice; each needs a name of"),
-        ({"policies": [{"policy": "round-robin", "seeds": 2}]}, "zero is round-robin, which must run everywhere"),
+        ({"policies": [{"policy": "round-robin", "seeds": 2}]}, "zero is round-robin, which must run"),
+        ({"policies": ["round-robin", {"policy": "card", "not_in": ["chatt"]}]}, "not_in of card 'chatt'; nearest"),
+        ({"policies": [{"policy": "round-robin", "not_in": ["chat"]}]}, "zero is round-robin, which must run"),
         ({"scenarios": []}, "scenarios is []; it must have at least 1 item"),
     ],
 )
