@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,8 @@ def test_a_policy_of_one_s_own_is_scored_in_all_worker_processes(scenario: str, 
         (("--claim", "--seeds", "3"), "seeds is 3; a claim needs at least 50 held-out seeds"),
         (("--data", "nowhere"), "data is nowhere; it must be a folder of trace files"),
         (("--workers", "0"), "workers is 0; it must be at least 1"),
+        (("--executor", "rya"), "unknown executor 'rya'; nearest: ray"),
+        (("--executor", "ray", "--ray-address", "127.0.0.1:1"), "ray_address is 127.0.0.1:1, where nothing answers ("),
         (("--claim-log", "x"), "claim_log is x, but without --claim nothing is logged; give both or neither"),
         (("--update-best", "--seeds", "1"), "update_best rests on the validation seeds and windows of the scenarios"),
         (("--scenarios", " , "), "scenarios is empty; at least one scenario is needed"),
@@ -112,6 +116,36 @@ def test_a_folder_of_another_version_is_refused(scenario: str, tmp_path: Path) -
     Path(scenario).write_text(yaml.safe_dump(SCENARIO | {"version": 2}))
     _, err = run(*where, code=2)
     assert "holds results of version 1 of scenario tiny, and this is version 2; name another folder" in err
+
+
+@pytest.mark.parametrize(("blow", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 1)])
+def test_a_run_that_is_cut_short_goes_on_to_the_same_bytes(
+    scenario: str, tmp_path: Path, blow: signal.Signals, code: int
+) -> None:
+    Path(scenario).write_text(yaml.safe_dump(SCENARIO | {"duration_s": 200}))
+    words = ["--scenarios", scenario, "--workers", "1", "--no-figures"]
+    for policy in ("least-loaded", "power-of-two", "marginal-cost", "size-interval"):
+        words += ["--policy", policy]
+    out = tmp_path / "cut"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "disaggroute", "experiment", "suite", *words, "--out", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while len(list(out.glob("*/runs/*/*.json"))) < 3:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
+    process.send_signal(blow)
+    _, err = process.communicate()
+    assert process.returncode == code and len(list(out.glob("*/runs/*/*.json"))) < 24, err
+    if blow is signal.SIGINT:
+        assert err.endswith("disaggroute: interrupted; the same command goes on from the finished runs\n")
+    run(*words, "--out", str(out))
+    run(*words, "--out", str(tmp_path / "whole"))
+    for name in ("leaderboard.csv", "suite.csv"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_the_scenarios_are_listed() -> None:

@@ -147,17 +147,23 @@ def row_of(part: Part, evaluation: Evaluation, reference: str) -> Row:
 
 def worst_group(summaries: list[Summary], reference: list[Summary]) -> Worst | None:
     """The SLO class or family whose goodput lies lowest against the reference's, on the same traces."""
+    found = group_differences(summaries, reference)
+    means = {name: math.fsum(values) / len(values) for name, values in found.items()}
+    if not means:
+        return None
+    name = min(means, key=lambda group: means[group])
+    return Worst(name, means[name])
+
+
+def group_differences(summaries: list[Summary], reference: list[Summary]) -> dict[str, list[float]]:
+    """Goodput of each SLO class and family less the reference's, on each trace that has any of its requests."""
     found: dict[str, list[float]] = {}
     for mine, other in zip(summaries, reference, strict=True):
         others = dict(_groups(other))
         for name, share in _groups(mine):
             if share.requests:
                 found.setdefault(name, []).append(share.goodput - others[name].goodput)
-    means = {name: math.fsum(values) / len(values) for name, values in found.items()}
-    if not means:
-        return None
-    name = min(means, key=lambda group: means[group])
-    return Worst(name, means[name])
+    return found
 
 
 def _groups(summary: Summary) -> Iterator[tuple[str, Share]]:

@@ -88,6 +88,7 @@ class Overall:
         mean: of the scenarios' scores.
         worst: scenario of the lowest score, and that score.
         lacking: chosen scenarios in which it did not run.
+        fewer: scenarios in which it ran on fewer seeds than others.
         breaches: by scenario, what disqualifies.
     """
 
@@ -96,12 +97,23 @@ class Overall:
     mean: float
     worst: tuple[str, float]
     lacking: tuple[str, ...]
+    fewer: tuple[str, ...]
     breaches: dict[str, tuple[str, ...]]
 
     @property
     def qualified(self) -> bool:
         """Whether no guard of any scenario disqualifies it."""
         return not self.breaches
+
+    @property
+    def whole(self) -> bool:
+        """Whether it ran in all scenarios, on all seeds."""
+        return not self.lacking and not self.fewer
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it has a place."""
+        return self.qualified and self.whole
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class Board:
         plan: what was run.
         results: the scenarios that ran.
         overalls: policies that were asked for: those that qualify first, then those that do not, and last those that
-            did not run everywhere; each by score.
+            did not run everywhere, or on fewer seeds; each by score.
         command: the command line that makes it again.
     """
 
@@ -146,8 +158,8 @@ def board_of(plan: SuitePlan, matrix: Matrix) -> Board:
     for label in plan.labels:
         standings = {r.name: r.standings[label] for r in results if label in r.standings}
         if standings:
-            found.append(_overall(label, standings, [r.name for r in results]))
-    found.sort(key=lambda each: (bool(each.lacking), not each.qualified, -each.score.mean))
+            found.append(_overall(label, standings, results))
+    found.sort(key=lambda each: (not each.whole, not each.qualified, -each.score.mean))
     return Board(plan, results, tuple(found), matrix.command)
 
 
@@ -257,7 +269,7 @@ def _heuristic(leg: Leg, goodput: Mapping[str, float]) -> str:
     return max((each.label for each in leg.entrants if each.heuristic), key=lambda label: goodput[label])
 
 
-def _overall(label: str, standings: Mapping[str, Standing], names: Sequence[str]) -> Overall:
+def _overall(label: str, standings: Mapping[str, Standing], results: Sequence[Result]) -> Overall:
     scores = {name: standing.score.mean for name, standing in standings.items()}
     worst = min(scores, key=lambda name: scores[name])
     return Overall(
@@ -265,7 +277,8 @@ def _overall(label: str, standings: Mapping[str, Standing], names: Sequence[str]
         score=overall([standing.stratum for standing in standings.values()]),
         mean=math.fsum(scores.values()) / len(scores),
         worst=(worst, scores[worst]),
-        lacking=tuple(name for name in names if name not in standings),
+        lacking=tuple(r.name for r in results if r.name not in standings),
+        fewer=tuple(r.name for r in results if r.name in standings and standings[r.name].seeds < len(r.leg.seeds)),
         breaches={name: s.guards.breaches for name, s in standings.items() if s.guards.breaches},
     )
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ...envs import catalog, cluster_config
 from ...envs.setting import Setting
+from ...policies import policy_file
 from ..matrix.config import STRICT, Condition, Name
 from ..runs import fingerprint
 from ..seeds import HELD_OUT, TUNING, VALIDATION, SeedRange, seeds_from
@@ -75,16 +76,22 @@ class SuiteScenario(Condition):
     Attributes:
         version: raised with every change that may change a number; scores of different versions are not compared.
         notes: what it asks of a policy, in one or two sentences.
-        tuned_on: short name of the policy files that stand in where there is none of the scenario's own name.
+        tuned_on: short names of policy files, or one of them: where a policy has none of the scenario's own name, the
+            first of these that it has stands in.
         beside: another scenario with the same traffic on the same GPUs, deployed otherwise.
         seeds: by what they are for.
     """
 
     version: int = Field(ge=1)
     notes: str = Field(min_length=1)
-    tuned_on: str = "mixed-bursty"
+    tuned_on: tuple[str, ...] = Field(("mixed-bursty",), min_length=1)
     beside: Name | None = None
     seeds: Seeds = Seeds()
+
+    @field_validator("tuned_on", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
 
     @property
     def condition(self) -> dict[str, Any]:
@@ -129,6 +136,10 @@ def load(name_or_path: str) -> SuiteScenario:
     scenario = catalog.validate(SuiteScenario, catalog.read(KIND, name_or_path), name_or_path)
     if name_or_path in names() and scenario.name != name_or_path:
         raise ValueError(f"{name_or_path}: name is {scenario.name!r}; it must be that of the file")
+    there = sorted({path.split("/")[-1] for path in catalog.names(policy_file.KIND)})
+    for name in scenario.tuned_on:
+        if name not in there and not name.endswith((".yaml", ".yml")):
+            raise ValueError(f"{name_or_path}: {catalog.unknown('policy file in tuned_on', name, there)}")
     return scenario
 
 

@@ -1,4 +1,9 @@
-"""Guards: what a high score may not be bought with."""
+"""Guards: what a high score may not be bought with.
+
+A limit is passed where the mean over the seeds lies beyond it with its whole 95 % interval. A P99.9 is made of some
+twenty requests of each trace: from one set of seeds to the next, its mean moves by a third. Where there is no interval
+(fewer than four seeds, a recorded trace) the mean decides.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..comparison import mean_over_runs
-from ..matrix.cells import Worst, worst_group
+from ..matrix.cells import Worst, group_differences, worst_group
+from ..statistics import mean_over_seeds
 from ..summary import Quantiles, Summary
 
 MOST_LOSS = 0.05
@@ -15,6 +20,9 @@ MOST_LOSS = 0.05
 
 MOST_TAIL = 1.5
 """P99.9 of TTFT and of slowdown that are allowed, over those of the best tuned heuristic."""
+
+TAILS = {"ttft": "TTFT", "slowdown": "slowdown"}
+"""Fields of a summary whose P99.9 is held to a limit, and their names in tables."""
 
 
 @dataclass(frozen=True)
@@ -58,39 +66,64 @@ def guard(
         zero: of round robin, which rejects what arrives while a pool has no instance, and no more.
     """
     worst = None if reference is None else worst_group(list(mine), list(reference))
-    tails = [_p999(mine, name) for name in ("ttft", "slowdown")]
-    ratios = [_ratio(tail, _p999(heuristic, name)) for tail, name in zip(tails, ("ttft", "slowdown"), strict=True)]
+    tails = {name: _p999(mine, name) for name in TAILS}
+    limits = {name: _p999(heuristic, name) for name in TAILS}
     rejected = sum(s.rejected for s in mine)
-    breaches = []
-    if worst is not None and round(worst.difference, 9) < -MOST_LOSS:
-        breaches.append(f"{worst.group} {100 * worst.difference:+.1f}")
-    for words, ratio in zip(("TTFT", "slowdown"), ratios, strict=True):
-        if round(ratio, 9) > MOST_TAIL:
+    breaches = [] if reference is None else _losses(mine, reference)
+    for name, words in TAILS.items():
+        if 0 < _mean(limits[name]) < math.inf and _beyond(
+            [value - MOST_TAIL * limit for value, limit in zip(tails[name], limits[name], strict=True)]
+        ):
+            ratio = _ratio(tails[name], limits[name])
             breaches.append(f"{words} × {ratio:.1f}" if math.isfinite(ratio) else f"{words} × ∞")
     if rejected > sum(s.rejected for s in zero):
         breaches.append(f"rejected {rejected:,}")
     return Guards(
         worst=worst,
-        ttft_p999=tails[0],
-        slowdown_p999=tails[1],
-        ttft_ratio=ratios[0],
-        slowdown_ratio=ratios[1],
+        ttft_p999=_mean(tails["ttft"]),
+        slowdown_p999=_mean(tails["slowdown"]),
+        ttft_ratio=_ratio(tails["ttft"], limits["ttft"]),
+        slowdown_ratio=_ratio(tails["slowdown"], limits["slowdown"]),
         rejected=rejected,
         failed=sum(s.failed for s in mine),
         breaches=tuple(breaches),
     )
 
 
-def _p999(summaries: Sequence[Summary], name: str) -> float:
-    """Mean over the seeds of a quantile of a run."""
+def _losses(mine: Sequence[Summary], reference: Sequence[Summary]) -> list[str]:
+    """The group that loses most of those that lose too much, in words."""
+    differences = group_differences(list(mine), list(reference))
+    lost = {
+        group: _mean(values)
+        for group, values in differences.items()
+        if _beyond([-MOST_LOSS - value for value in values])
+    }
+    group = min(lost, key=lambda name: lost[name], default=None)
+    return [] if group is None else [f"{group} {100 * lost[group]:+.1f}"]
 
-    def read(summary: Summary) -> float:
-        quantiles: Quantiles = getattr(summary, name)
-        return quantiles.p999
 
-    return mean_over_runs(list(summaries), read)
+def _beyond(excesses: Sequence[float]) -> bool:
+    """Whether what lies beyond a limit, seed by seed, is more than nothing, with its interval where there is one."""
+    values = [value for value in excesses if not math.isnan(value)]
+    if not round(_mean(values), 9) > 0:
+        return False
+    low = mean_over_seeds(values).low
+    return low is None or low > 0
 
 
-def _ratio(value: float, limit: float) -> float:
-    """NaN where there is nothing to hold it to."""
+def _p999(summaries: Sequence[Summary], name: str) -> list[float]:
+    """Of each run."""
+    quantiles: list[Quantiles] = [getattr(summary, name) for summary in summaries]
+    return [each.p999 for each in quantiles]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of the runs that have a number; NaN when none has."""
+    there = [value for value in values if not math.isnan(value)]
+    return math.fsum(there) / len(there) if there else math.nan
+
+
+def _ratio(values: Sequence[float], limits: Sequence[float]) -> float:
+    """Of the means; NaN where there is nothing to hold it to."""
+    value, limit = _mean(values), _mean(limits)
     return value / limit if limit > 0 and math.isfinite(limit) else math.nan

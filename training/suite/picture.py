@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 COLOURS = "PuOr"
 """Orange below score 0, purple above it: both ends are told apart by people with any colour vision."""
 
+LEAST_SHOWN = -1.5
+"""Where the axis of the scores begins; of what lies below, the number is written there."""
+
 MOST_PROFILES = 6
 """Policies of the profiles: more lines hide each other."""
 
@@ -24,23 +27,25 @@ MOST_PROFILES = 6
 def leaderboard_figure(board: Board) -> Figure:
     """Score over all with its interval, policy by policy; call it inside `drawing()`."""
     shown = list(reversed(board.overalls))
+    left = max(LEAST_SHOWN, min(-0.1, min(each.score.mean for each in shown) - 0.1))
     figure = new_figure(1.0 + 0.2 * len(shown))
     axes = figure.subplots()
     for y, each in enumerate(shown):
-        whole = each.qualified and not each.lacking
         colour = policy_colour(each.label)
+        if each.score.mean < left:
+            axes.annotate(f"◂ {each.score.mean:.1f}", (left, y), (3, 0), textcoords="offset points", va="center")
+            continue
         if each.score.low is not None and each.score.high is not None:
             axes.plot([each.score.low, each.score.high], [y, y], color=colour, linewidth=2.5, alpha=0.6)
-        axes.plot([each.score.mean], [y], marker="o", color=colour, markerfacecolor=colour if whole else "white")
+        axes.plot([each.score.mean], [y], marker="o", color=colour, markerfacecolor=colour if each.ranked else "white")
     axes.axvline(0.0, color=GREY, linewidth=1.0)
     axes.axvline(1.0, color=GREY, linewidth=1.0, linestyle=(0, (4, 3)))
     axes.set_yticks(range(len(shown)), [each.label for each in shown])
     axes.tick_params(axis="y", length=0)
-    lowest = min(each.score.mean for each in shown)
-    axes.set_xlim(left=max(-1.5, min(-0.1, lowest - 0.1)))
+    axes.set_xlim(left=left)
     axes.grid(True, axis="x")
     axes.set_xlabel(f"score: interquartile mean, 0 is {board.plan.roster.zero}, 1 the best known of each scenario")
-    hollow = "hollow: a guard is broken, or scenarios are missing"
+    hollow = "hollow: a guard is broken, or runs are missing"
     set_title(figure, f"{_title(board)}; bars: 95 % intervals; {hollow}")
     return figure
 
@@ -97,7 +102,7 @@ def profile_figure(board: Board) -> Figure:
 
 def profiled(board: Board) -> list[str]:
     """The policies of the profiles: the first ones of the board that ran everywhere, and the reference."""
-    whole = [each.label for each in board.overalls if not each.lacking and each.label != board.plan.roster.zero]
+    whole = [each.label for each in board.overalls if each.whole and each.label != board.plan.roster.zero]
     reference = board.plan.roster.reference
     labels = sorted(whole, key=lambda label: -_score_of(board, label))[:MOST_PROFILES]
     return labels if reference in labels or reference not in whole else [*labels, reference]

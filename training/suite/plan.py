@@ -168,7 +168,7 @@ def plan_suite(
         except ValueError as error:
             raise ValueError(f"scenario {scenario.name}: {error}") from error
         best = known.of(scenario.name, scenario.version, scenario.content)
-        fitting = [entry for entry in asked if entry.runs_on(instances)]
+        fitting = [entry for entry in asked if entry.runs_in(scenario.name, instances)]
         leg, more = _leg(roster, scenario, best, fitting, wish, len(parts))
         legs.append(leg)
         parts += more

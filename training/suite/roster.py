@@ -17,30 +17,36 @@ FILE = "suite"
 """In `configs/experiments`."""
 
 TUNED_ON = "{tuned_on}"
-"""Stands for the scenario's `tuned_on` in the text of a policy."""
+"""Stands for a name of the scenario's `tuned_on` in the text of a policy: for each in turn."""
 
 
 class Entry(Contender):
     """A policy of the leaderboard.
 
     Attributes:
-        policy: its text; `{condition}` stands for the scenario's name, `{tuned_on}` for its field of that name.
+        policy: its text; `{condition}` stands for the scenario's name, `{tuned_on}` for the names in its field.
         heuristic: whether it is a tuned heuristic, which the tails of others are held to.
         most_instances: of a cluster on which it runs; None: any. What is slow keeps to small clusters.
         seeds: at most so many of a scenario; None: all.
+        not_in: names of scenarios in which it does not run.
     """
 
     heuristic: bool = False
     most_instances: int | None = Field(None, ge=1)
     seeds: int | None = Field(None, ge=1)
+    not_in: tuple[str, ...] = ()
 
-    def runs_on(self, instances: int) -> bool:
-        """Whether it runs on a cluster of so many instances."""
-        return self.most_instances is None or instances <= self.most_instances
+    def runs_in(self, scenario: str, instances: int) -> bool:
+        """Whether it runs in the scenario of this name, on its cluster of so many instances."""
+        return scenario not in self.not_in and (self.most_instances is None or instances <= self.most_instances)
 
     def in_scenario(self, scenario: SuiteScenario) -> Contender:
         """The contender of a matrix that it is in a scenario."""
-        texts = [text.replace(TUNED_ON, scenario.tuned_on) for text in (self.policy, *self.otherwise)]
+        named = [
+            [text.replace(TUNED_ON, name) for name in scenario.tuned_on] if TUNED_ON in text else [text]
+            for text in (self.policy, *self.otherwise)
+        ]
+        texts = [text for some in named for text in some]
         return Contender(policy=texts[0], otherwise=tuple(texts[1:]), name=self.label)
 
 
@@ -51,7 +57,7 @@ class Roster(BaseModel):
         zero: name of the policy whose score is 0.
         reference: name of the policy against which no class and no family may lose much.
         scenarios: of the suite, in order.
-        policies: texts, or mappings of policy, otherwise, name, heuristic, most_instances and seeds.
+        policies: texts, or mappings of the fields of `Entry`.
         notes: for readers.
     """
 
@@ -80,8 +86,13 @@ class Roster(BaseModel):
             name = getattr(self, field)
             if name not in labels:
                 raise ValueError(catalog.unknown(field, name, labels))
-            if self.entry(name).seeds is not None or self.entry(name).most_instances is not None:
+            entry = self.entry(name)
+            if entry.seeds is not None or entry.most_instances is not None or entry.not_in:
                 raise ValueError(f"{field} is {name}, which must run everywhere and on all seeds")
+        for entry in self.policies:
+            for name in entry.not_in:
+                if name not in self.scenarios:
+                    raise ValueError(catalog.unknown(f"scenario in not_in of {entry.label}", name, self.scenarios))
         return self
 
     def entry(self, label: str) -> Entry:

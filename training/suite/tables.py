@@ -21,7 +21,8 @@ SOME = 3
 GUARDS = (
     f"Guards: no SLO class or family may lose more than {100 * MOST_LOSS:g} points against {{reference}}, P99.9 of "
     f"TTFT and of slowdown may be {MOST_TAIL:g} times those of the best tuned heuristic, and nothing may be rejected "
-    "that {zero} does not reject."
+    "that {zero} does not reject. A guard is broken where the mean over the seeds is beyond its limit with its whole "
+    "95 % interval."
 )
 
 
@@ -30,26 +31,27 @@ def leaderboard_table(board: Board) -> Table:
     marked = f" ({board.mark})" if board.mark else ""
     rows = []
     for place, each in enumerate(board.overalls, 1):
-        ranked = each.qualified and not each.lacking
+        ran = f"{len(board.results) - len(each.lacking)} of {len(board.results)}"
         cells = (
-            str(place) if ranked else "–",
+            str(place) if each.ranked else "–",
             f"{each.score.mean:.3f}",
             two_ends(each.score),
             f"{each.mean:.3f}",
             f"{each.worst[1]:+.2f} {each.worst[0]}",
-            f"{len(board.results) - len(each.lacking)} of {len(board.results)}",
+            f"{ran}, fewer seeds" if each.fewer else ran,
             verdict(each),
         )
         rows.append((each.label, cells))
+    nobody = "" if any(each.ranked for each in board.overalls) else " Here none has one."
     return Table(
         name="leaderboard",
         title=f"Leaderboard{marked}",
         note=f"Score: interquartile mean over the seeds of all scenarios; 0 is {board.plan.roster.zero}, 1 the best "
         f"policy known in each scenario. {guards_in_words(board)} Policies that break one, or that did not run "
-        "everywhere, have no place.",
+        f"everywhere and on all seeds, have no place.{nobody}",
         columns=("place", "score", "95 %", "mean", "worst scenario", "scenarios", "guards"),
         rows=tuple(rows),
-        best=0 if board.overalls and board.overalls[0].qualified and not board.overalls[0].lacking else None,
+        best=0 if board.overalls and board.overalls[0].ranked else None,
     )
 
 
@@ -181,7 +183,7 @@ def leaderboard_rows(board: Board) -> list[dict[str, Any]]:
     for place, each in enumerate(board.overalls, 1):
         rows.append(
             {
-                "place": place if each.qualified and not each.lacking else "",
+                "place": place if each.ranked else "",
                 "policy": each.label,
                 **_ends("score", each.score),
                 "mean_score": rounded(each.mean),
@@ -189,6 +191,7 @@ def leaderboard_rows(board: Board) -> list[dict[str, Any]]:
                 "worst_score": rounded(each.worst[1]),
                 "scenarios": len(board.results) - len(each.lacking),
                 "of": len(board.results),
+                "fewer_seeds": bool(each.fewer),
                 "qualified": each.qualified,
                 "broken": "; ".join(f"{name}: {', '.join(some)}" for name, some in each.breaches.items()),
                 "mark": board.mark,

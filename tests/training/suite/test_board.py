@@ -63,7 +63,8 @@ def test_what_is_slow_runs_on_few_seeds_of_small_clusters_alone(plan: SuitePlan,
     assert usual.standings["slow"].seeds == 2 and usual.standings["least-loaded"].seeds == 4
     assert "slow" not in wide.standings
     slow = next(each for each in board.overalls if each.label == "slow")
-    assert slow.lacking == ("wide",) and board.overalls[-1] == slow
+    assert slow.lacking == ("wide",) and slow.fewer == ("usual",) and board.overalls[-1] == slow
+    assert all(each.whole for each in board.overalls[:-1])
     assert plan.matrix.runs == 4 * 4 + 2 * 2 + 3 * 4  # The yardstick of the first scenario is the fourth policy.
 
 
@@ -103,6 +104,16 @@ def test_what_others_are_held_to_runs_but_does_not_stand_on_the_board(board: Boa
     assert "card (tuned)" not in [each.label for each in board.overalls]
 
 
+def test_a_policy_with_fewer_seeds_has_no_place_and_that_is_said(
+    make: Make, lineup: Roster, tmp_path: Path
+) -> None:
+    plan = plan_suite(lineup, [make("usual", duration_s=5)], BestKnown(), policies=["slow", "round-robin"])
+    board = run_suite(plan, out=tmp_path / "out", workers=1)
+    slow = board.overalls[-1]
+    assert (slow.label, slow.lacking, slow.fewer, slow.ranked) == ("slow", (), ("usual",), False)
+    assert dict(leaderboard_table(board).rows)["slow"][0] == "–"
+
+
 def test_one_policy_is_scored_beside_its_yardsticks(
     lineup: Roster, scenarios: tuple[SuiteScenario, ...], tmp_path: Path
 ) -> None:
@@ -133,6 +144,8 @@ def test_tables_have_a_row_per_policy_and_files_a_row_per_scenario_and_policy(bo
     ranked = list(csv.DictReader(io.StringIO(files["leaderboard.csv"].read_text())))
     assert [row["policy"] for row in ranked] == [each.label for each in board.overalls]
     assert all(row["mark"] == board.mark for row in ranked)
+    assert {row["policy"] for row in ranked if row["fewer_seeds"] == "True"} == {"slow"}
+    assert dict(leaderboard_table(board).rows)["slow"][5] == "1 of 2, fewer seeds"
     page = files["suite.html"].read_text()
     assert not ASKS_ELSEWHERE.search(page) and "statistical precipice" in page
     assert [name for name in files if name.endswith(".png")] == ["leaderboard.png", "scores.png", "profiles.png"]

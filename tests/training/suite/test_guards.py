@@ -83,3 +83,23 @@ def test_losses_and_tails_are_means_over_the_seeds() -> None:
     found = guard(mine, reference=USUAL * 2, heuristic=USUAL * 2, zero=USUAL * 2)
     assert found.worst is not None and found.worst.difference == pytest.approx(-0.04)
     assert found.ttft_ratio == pytest.approx(1.4) and found.breaches == ()
+
+
+def test_a_mean_beyond_a_limit_disqualifies_only_with_its_whole_interval() -> None:
+    usual = USUAL * 8
+    clear = [summary(ttft=value, tight=tight) for value, tight in zip((2.0, 2.4) * 4, (80, 82) * 4, strict=True)]
+    assert guard(clear, reference=usual, heuristic=usual, zero=usual).breaches == ("tight -9.0", "TTFT × 2.2")
+    # One bad trace of eight: the means are the same, and another eight would have others.
+    odd = [summary(ttft=value, tight=tight) for value, tight in zip([1.0] * 7 + [10.6], [90] * 7 + [18], strict=True)]
+    found = guard(odd, reference=usual, heuristic=usual, zero=usual)
+    assert found.ttft_ratio == pytest.approx(2.2) and found.worst is not None
+    assert found.worst.difference == pytest.approx(-0.09) and found.breaches == ()
+    # On fewer than four traces there is no interval, and the mean decides.
+    assert guard(odd[-3:], reference=usual[:3], heuristic=usual[:3], zero=usual[:3]).breaches != ()
+
+
+def test_the_group_that_loses_most_is_named_among_those_that_lose_too_much() -> None:
+    pairs = [(83, 90)] * 7 + [(83, 10)]
+    mine = [summary(tight=tight, loose=loose) for tight, loose in pairs]
+    found = guard(mine, reference=USUAL * 8, heuristic=USUAL * 8, zero=USUAL * 8)
+    assert found.worst is not None and found.worst.group == "loose" and found.breaches == ("tight -7.0",)
