@@ -46,6 +46,8 @@ class Parameters(BaseModel):
         step: first standard deviation, in the units of `Space.scale` (1: weights of order 1); gradient keeps it.
         traces: of each scenario in a generation.
         terms: of `linear`: searched (those of `disaggroute tune`) or all.
+        columns: of a network, by stage: only their weights in the linear part are searched, products with features of
+            the request included; none: all weights.
         hidden_scale: first weights of a network's hidden units, in 1/√(inputs).
         gradient: steps of the mean in that mode.
         guards: what goodput does not say.
@@ -62,6 +64,7 @@ class Parameters(BaseModel):
     step: float = Field(0.3, gt=0, le=1_000)
     traces: int = Field(8, ge=1, le=10_000)
     terms: Literal["searched", "all"] = "searched"
+    columns: dict[str, tuple[str, ...]] | None = None
     hidden_scale: float = Field(1.0, ge=0, le=1_000)
     gradient: GradientParameters = GradientParameters()
     guards: Guards = Guards()
@@ -110,7 +113,7 @@ class Config(TrainingConfig):
         for scenario in self.scenarios:
             pools = Setting.of(scenario.plain).pools
             sizes.append((pools.get("prefill", 0), pools.get("decode") or pools["mixed"]))
-        return space_of(self.policy, sizes, seed, terms=p.terms, scale=p.hidden_scale)
+        return space_of(self.policy, sizes, seed, terms=p.terms, scale=p.hidden_scale, columns=p.columns)
 
     def strategy(self, n: int, seed: int) -> Strategy:
         """The strategy at its beginning."""

@@ -6,9 +6,12 @@ import numpy as np
 
 from ...policies.linear import Linear
 from ...policies.network import Network
-from ...policies.network_shape import STAGES, Float32s, Shape
+from ...policies.network_shape import Float32s, Shape
 from ...policies.network_torch import Scorer
 from ...policies.policy import Policy
+
+AGENTS_STAGES = ("prefill", "decode")
+"""What agents are trained on; clusters of mixed instances are refused."""
 
 
 class NetworkScorer(Scorer):
@@ -47,7 +50,7 @@ class NetworkScorer(Scorer):
 
 
 def random_weights(shape: Shape, rng: np.random.Generator) -> Float32s:
-    """Weights that know nothing.
+    """Weights that know nothing of the two pools; mixed instances, which no agent is trained on, are those of `linear`.
 
     Those of the units are normal with standard deviation 1 ÷ √inputs, those of the cost a tenth of that; no skip.
 
@@ -56,7 +59,7 @@ def random_weights(shape: Shape, rng: np.random.Generator) -> Float32s:
         rng: draws them.
     """
     arrays = {name: np.zeros(size, np.float32) for name, size in shape.arrays.items()}
-    for stage in STAGES:
+    for stage in AGENTS_STAGES:
         inputs = len(arrays[f"{stage}.context"]) + len(arrays[f"{stage}.instance"])
         for part, fan_in, scale in (
             ("context", inputs, 1.0),
@@ -67,4 +70,5 @@ def random_weights(shape: Shape, rng: np.random.Generator) -> Float32s:
             name = f"{stage}.{part}"
             if name in arrays:
                 arrays[name] = (scale / np.sqrt(fan_in) * rng.standard_normal(arrays[name].shape)).astype(np.float32)
-    return shape.join(arrays)
+    begun = shape.split(shape.initial(rng))
+    return shape.join(arrays | {name: begun[name] for name in arrays if name.partition(".")[0] not in AGENTS_STAGES})

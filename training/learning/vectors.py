@@ -167,14 +167,23 @@ class NetworkSpace:
         shape: the hidden layers.
         stages: whose weights are free.
         base: (shape.size,) weights that it starts from.
+        columns: by stage the columns whose weights in the linear part are free, and nothing else; None: all weights.
     """
 
     shape: Shape
     stages: tuple[str, ...]
     base: npt.NDArray[np.float32]
+    columns: Mapping[str, Sequence[str]] | None = None
 
     @staticmethod
-    def of(pools: Pools, config: PolicyConfig, start: Policy | None, seed: int, scale: float) -> NetworkSpace:
+    def of(
+        pools: Pools,
+        config: PolicyConfig,
+        start: Policy | None,
+        seed: int,
+        scale: float,
+        columns: Mapping[str, Sequence[str]] | None = None,
+    ) -> NetworkSpace:
         """The space for clusters with these pools.
 
         Args:
@@ -184,31 +193,38 @@ class NetworkSpace:
                 defaults of `linear`.
             seed: of the first weights of the hidden units, where `start` gives none.
             scale: of those.
+            columns: by stage the columns whose weights in the linear part are free; None: all weights.
 
         Raises:
-            ValueError: `start` is of other layers, or another policy, or nothing is there to choose.
+            ValueError: `start` is of other layers, or another policy, or nothing is there to choose, or a column that
+                is none of a stage with a choice.
         """
         from ...policies.network import Network
         from ...policies.network_shape import Shape
 
         stages = stages_of(pools)
+        if columns is not None:
+            _check_columns(columns, stages)
         if isinstance(start, Network):
             if config.hidden not in (None, tuple(start.shape.hidden)):
                 raise ValueError(
                     f"policy.hidden is {list(config.hidden or ())}, but policy.start has {list(start.shape.hidden)}; "
                     "leave hidden out"
                 )
-            return NetworkSpace(start.shape, stages, start.vector_of_weights)
+            return NetworkSpace(start.shape, stages, start.vector_of_weights, columns)
         if start is not None and not isinstance(start, Linear):
             raise ValueError(f"policy.start is {start}; a network can begin with a network or a linear policy")
         shape = Shape(Shape().hidden if config.hidden is None else config.hidden)
         first = Network.from_linear(start or Linear(), shape, seed, scale)
-        return NetworkSpace(shape, stages, first.vector_of_weights)
+        return NetworkSpace(shape, stages, first.vector_of_weights, columns)
 
     @cached_property
     def free(self) -> npt.NDArray[np.int64]:
         """Places of the free weights in the network's vector."""
         places = self.shape.split(np.arange(self.shape.size, dtype=np.float64))
+        if self.columns is not None:
+            free = [places[f"{stage}.skip"][:, _at(stage, names)].ravel() for stage, names in self.columns.items()]
+            return np.concatenate(free).astype(np.int64)
         free = [array.ravel() for name, array in places.items() if name.partition(".")[0] in self.stages]
         return np.concatenate(free).astype(np.int64)
 
@@ -276,7 +292,15 @@ class Vectors:
         yield from (self.space.quick(vector) for vector in self.vectors)
 
 
-def space_of(config: PolicyConfig, pools: Pools, seed: int, *, terms: str, scale: float) -> Space:
+def space_of(
+    config: PolicyConfig,
+    pools: Pools,
+    seed: int,
+    *,
+    terms: str,
+    scale: float,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> Space:
     """The space of what a configuration wants to be trained.
 
     Args:
@@ -285,14 +309,36 @@ def space_of(config: PolicyConfig, pools: Pools, seed: int, *, terms: str, scale
         seed: of first weights that are random.
         terms: of `linear`: "searched" or "all".
         scale: of the first weights of hidden units.
+        columns: of a network, by stage: whose weights in the linear part are free, and nothing else; None: all.
 
     Raises:
-        ValueError: the policy cannot start from `start`.
+        ValueError: the policy cannot start from `start`, or has no such columns.
     """
     start = registry.parse(config.start) if config.start else None
     if config.name == "linear":
+        if columns is not None:
+            raise ValueError("parameters.columns is for a network; linear has parameters.terms")
         return LinearSpace.of(pools, terms, start)
-    return NetworkSpace.of(pools, config, start, seed, scale)
+    return NetworkSpace.of(pools, config, start, seed, scale, columns)
+
+
+def _check_columns(columns: Mapping[str, Sequence[str]], stages: Sequence[str]) -> None:
+    if not any(columns.values()):
+        raise ValueError("parameters.columns names no column; leave it out to search all weights")
+    for stage, names in columns.items():
+        if stage not in stages:
+            raise ValueError(f"parameters.columns has {stage}; the clusters have a choice in {', '.join(stages)}")
+        known = [feature.name for feature in COLUMNS[stage]]
+        for name in names:
+            if name not in known:
+                raise ValueError(catalog.unknown(f"column of {stage} in parameters.columns", name, known))
+        if len(set(names)) < len(names):
+            raise ValueError(f"parameters.columns.{stage} is {list(names)}; each column stands there once")
+
+
+def _at(stage: str, names: Sequence[str]) -> list[int]:
+    known = [feature.name for feature in COLUMNS[stage]]
+    return [known.index(name) for name in names]
 
 
 def _six_digits(vector: Floats) -> list[float]:

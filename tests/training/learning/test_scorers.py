@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from disaggroute.envs.environment import DisaggRouteEnv
-from disaggroute.policies import registry
+from disaggroute.policies import policy_file, registry
 from disaggroute.policies.agent import PolicyAgent
+from disaggroute.policies.linear import Linear
+from disaggroute.policies.network import Network
+from disaggroute.policies.network_shape import Shape
+from disaggroute.policies.policy import Policy
 from disaggroute.training.learning.config import PolicyConfig
+from disaggroute.training.learning.network_scorer import NetworkScorer
 from disaggroute.training.learning.scorers import PooledValue, scorer
 
 LINEAR, NETWORK = PolicyConfig(name="linear"), PolicyConfig(name="network", hidden=(5,))
@@ -47,6 +53,25 @@ def test_its_policy_chooses_what_costs_least(policy: PolicyConfig) -> None:
 def test_the_seed_draws_its_weights(policy: PolicyConfig) -> None:
     first, again, other = (scorer(policy, seed).policy().hash for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_random_weights_decide_among_mixed_instances_as_linear_does() -> None:
+    mixed = arrays_of(NetworkScorer((6,), None, 3).policy())
+    plain = arrays_of(Network.from_linear(Linear(), Shape((6,))))
+    assert np.array_equal(mixed["mixed.skip"], plain["mixed.skip"]) and plain["mixed.skip"].any()
+    assert not mixed["mixed.out"].any(), "the units have no say"
+
+
+@pytest.mark.parametrize("file", sorted(policy_file.shipped("network")))
+def test_networks_that_ship_decide_among_mixed_instances_as_linear_does(file: str) -> None:
+    arrays = arrays_of(registry.parse(f"network@{file}"))
+    plain = arrays_of(Network.from_linear(Linear()))
+    assert np.array_equal(arrays["mixed.skip"], plain["mixed.skip"]) and not arrays["mixed.out"].any()
+
+
+def arrays_of(policy: Policy) -> dict[str, npt.NDArray[np.floating]]:
+    assert isinstance(policy, Network)
+    return policy.shape.split(policy.vector_of_weights)
 
 
 @BOTH

@@ -10,7 +10,7 @@ import pytest
 from disaggroute.envs.scenario import Scenario
 from disaggroute.envs.setting import Setting
 from disaggroute.policies import registry
-from disaggroute.policies.linear import Linear
+from disaggroute.policies.linear import COLUMNS, Linear
 from disaggroute.policies.network import Network
 from disaggroute.policies.policy import Policy
 from disaggroute.training.learning.config import PolicyConfig
@@ -91,6 +91,38 @@ def test_a_networks_free_weights_are_those_of_the_stages_with_a_choice() -> None
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     assert {name.partition(".")[0] for name in changed} == {"prefill", "decode"}
     assert changed == {name for name in before if not name.startswith("mixed")}
+
+
+def test_the_free_weights_of_a_network_may_be_those_of_some_columns_alone() -> None:
+    columns = {"prefill": ("queued",), "decode": ("pending", "strict")}
+    space = NetworkSpace.of(SPLIT, PolicyConfig(name="network", hidden=(6,)), None, 0, 1.0, columns)
+    policy = space.policy(somewhere(space))
+    assert isinstance(policy, Network)
+    before, after = space.shape.split(space.base), space.shape.split(policy.vector_of_weights)
+    assert {name for name in before if not np.array_equal(before[name], after[name])} == {"prefill.skip", "decode.skip"}
+    for stage, names in columns.items():
+        changed = np.flatnonzero((before[f"{stage}.skip"] != after[f"{stage}.skip"]).all(axis=0))
+        assert [COLUMNS[stage][k].name for k in changed] == list(names)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({}, "parameters.columns names no column"),
+        ({"decode": ()}, "parameters.columns names no column"),
+        ({"mixed": ("queued",)}, "parameters.columns has mixed; the clusters have a choice in prefill, decode"),
+        ({"decode": ("queued",)}, "unknown column of decode in parameters.columns 'queued'"),
+        ({"decode": ("pending", "pending")}, "each column stands there once"),
+    ],
+)
+def test_columns_that_cannot_be_searched_are_refused(columns: dict[str, tuple[str, ...]], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        NetworkSpace.of(SPLIT, PolicyConfig(name="network"), None, 0, 1.0, columns)
+
+
+def test_columns_are_for_networks() -> None:
+    with pytest.raises(ValueError, match=r"parameters.columns is for a network; linear has parameters.terms"):
+        space_of(PolicyConfig(name="linear"), SPLIT, 0, terms="all", scale=1.0, columns={"decode": ("pending",)})
 
 
 def test_a_network_goes_on_from_a_network() -> None:
