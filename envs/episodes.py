@@ -7,8 +7,11 @@ environment hands out is copied from them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +30,11 @@ from .simulator import stepping as W
 from .simulator.arena import Arena, aligned_words
 from .simulator.loop import DECIDE
 from .simulator.simulator import resolve_predictor
+from .trace import Trace
+from .traffic import FamilyTraffic
+
+if TYPE_CHECKING:
+    from .workloads.unwritten import Unwritten
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -70,7 +78,12 @@ class Episodes:
             )
         self.setting = known
         self._predictor = self.setting.predictor
-        cluster = self.setting.cluster
+        cluster, traffic = self.setting.cluster, self.setting.traffic
+        self._learns = self._predictor.learns
+        self._unwritten: Callable[..., Unwritten | None] | None = None
+        learns = self._learns and self._predictor.predict is None
+        if learns and cluster.routers == 1 and isinstance(traffic, FamilyTraffic):
+            self._unwritten = traffic.unwritten
         self.aggregated = cluster.aggregated
         self.reward = rewards.make(config.reward)
         self._counted = isinstance(self.reward, CountedReward)
@@ -87,7 +100,9 @@ class Episodes:
             (count, self.prefill_rows, len(features.PREFILL)),
             (count, self.decode_rows, len(of_decode)),
         )
-        self._ends = tuple(np.cumsum([math.prod(shape) for shape in self._shapes]).tolist())
+        self._layout = self._laid_out()
+        fields: Mapping[str, tuple[Any, ...]] = self._layout.fields or {}
+        self._offsets = tuple(fields[name][1] for name in ("prefill", "decode", "reward"))
         self._profiles = FeatureArrays.of_cluster(cluster, self.setting.constants).profile()
         self.prefill_mask: Masks = np.zeros((count, self.prefill_rows), np.int8)
         self.decode_mask: Masks = np.zeros((count, self.decode_rows), np.int8)
@@ -96,7 +111,6 @@ class Episodes:
         self.desks: Ints = aligned_words(count * W.DESK_WORDS).reshape(count, W.DESK_WORDS)
         """One row per episode, columns W_… of `envs/simulator/stepping.py`."""
         self._paid = self.desks.view(np.float64)[:, W.W_REWARD]
-        self._told: Floats = np.zeros(0)
         self.simulators: list[Simulator | None] = [None] * count
         self.seeds: Ints = np.full(count, -1, np.int64)
         """Seed of each episode's trace; −1 before the first reset."""
@@ -104,16 +118,26 @@ class Episodes:
         """Of each episode: requests whose miss became certain in the last step, as Python integers."""
         self._no_misses: Objects = np.empty(count, np.object_)
         self._no_misses.fill(())
-        self._misses: Ints = np.zeros((3, 4 * count), np.int64)
-        """Misses of the last step: in which environments, where the ids of each end, and the ids of the requests."""
+        self._misses: Ints = np.zeros(W.MISSED_ROWS * count, np.int64)
+        self._miss_words = self._misses.data
+        """Rows MISSED_… of `stepping.py`."""
         self._allocate = Arena().words if count > 1 else aligned_words
         self._room = round(2 * (self.setting.scenario.rate or 0) * self.setting.window.end / PS_PER_S)
         """Requests for which memory is set aside at once: twice as many as are expected, since bursts vary."""
         self._hall = self._furnished()
         self._hall_words = self._hall.data
         self._hall_address = int(self._hall.ctypes.data)
-        self.renew()
+        self.renew(tell=False)
         announce("the environment's step", W.step_all)
+
+    def _laid_out(self) -> np.dtype[np.void]:
+        """What a step brings, array by array: observations, then what is told (TOLD_… of `stepping.py`)."""
+        names = ("request", "prefill", "decode")
+        observed = [(name, np.float32, shape) for name, shape in zip(names, self._shapes, strict=True)]
+        pad = -sum(4 * math.prod(shape) for shape in self._shapes) % 8
+        told = [("reward", np.float64), ("dt", np.float64), ("now", np.float64), ("asks", np.int64), ("done", np.bool_)]
+        of_told = [(name, kind, (self.count,)) for name, kind in told]
+        return np.dtype([*observed, ("", np.uint8, (pad,)), *of_told])
 
     def __getstate__(self) -> tuple[EnvironmentConfig, int, int]:
         """What makes the same episodes again.
@@ -144,31 +168,28 @@ class Episodes:
         hall[W.T_DECODE_ROWS] = self.decode_rows
         hall[W.T_DECODE_BYTES] = 4 * self._shapes[-1][-1]
         hall[W.T_MISSED] = self._misses.ctypes.data
-        hall[W.T_MISSED_ROOM] = self._misses.shape[1]
         if isinstance(self.reward, CountedReward):
             hall[W.T_WEIGHTS :] = np.array(self.reward.weights, np.float64).view(np.int64)
         return hall
 
-    def renew(self) -> None:
-        """Gives the observations new arrays, which the next `run` fills; the old ones stay as they are."""
-        of_request, of_prefill, of_decode = self._shapes
-        first, second, end = self._ends
-        cells: Float32s = np.empty(end, np.float32)
-        self.request: Float32s = cells[:first].reshape(of_request)
-        self.prefill: Float32s = cells[first:second].reshape(of_prefill)
-        self.decode: Float32s = cells[second:].reshape(of_decode)
-        """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
-        hall, address = self._hall_words, addressof(c_char.from_buffer(cells.data))  # quicker than NumPy's
-        hall[W.T_REQUEST] = address
-        hall[W.T_PREFILL] = address + 4 * first
-        hall[W.T_DECODE] = address + 4 * second
-        hall[W.T_WHOLE] = 1
+    def renew(self, *, tell: bool = True) -> None:
+        """Gives what the next `run` writes new arrays; the old ones stay as they are.
 
-    def renew_told(self) -> None:
-        """Gives new arrays to what is told beside observations, likewise."""
-        count = self.count
-        self._told = np.empty(W.TOLD_DONE * count + -(-count // 8))
-        self._hall_words[W.T_TOLD] = addressof(c_char.from_buffer(self._told.data))
+        `tell`: whether anything is told beside observations.
+        """
+        raw = np.empty(self._layout.itemsize, np.uint8)
+        self._fresh = fresh = np.ndarray((), self._layout, raw)
+        self.request: Float32s = fresh["request"]
+        self.prefill: Float32s = fresh["prefill"]
+        self.decode: Float32s = fresh["decode"]
+        """Observations, with a first axis of `count`; `decode` has the mixed instances of an aggregated cluster."""
+        hall, address = self._hall_words, addressof(c_char.from_buffer(raw.data))  # quicker than NumPy's
+        of_prefill, of_decode, of_told = self._offsets
+        hall[W.T_REQUEST] = address
+        hall[W.T_PREFILL] = address + of_prefill
+        hall[W.T_DECODE] = address + of_decode
+        hall[W.T_TOLD] = address + of_told if tell else 0
+        hall[W.T_WHOLE] = 1
 
     def send_all(self) -> None:
         """All pending requests are to be sent as the actions say, with the next `run`."""
@@ -195,9 +216,26 @@ class Episodes:
             ValueError: a request of the trace does not fit the cluster.
         """
         setting = self.setting
-        trace = setting.traffic.trace(setting.scenario.rate, setting.window.end / PS_PER_S, seed)
-        predicted, learns = resolve_predictor(self._predictor, trace, seed)
+        asked = setting.scenario.rate, setting.window.end / PS_PER_S, seed
         simulator = self.simulators[i]
+        unwritten = None if simulator is None or self._unwritten is None else self._unwritten(*asked)
+        if simulator is not None and unwritten is not None:
+            simulator.begin_unwritten(unwritten, partial(setting.traffic.trace, *asked), learns=self._learns)
+        else:
+            simulator = self._begun(simulator, setting.traffic.trace(*asked), seed)
+        self._missed[i] = simulator.told[:, 1].data
+        self.desks[i] = 0
+        desk = self.words(i)
+        desk[W.W_STATE] = simulator.address
+        desk[W.W_START] = desk[W.W_LAST] = self.start
+        desk[W.W_REQUEST] = -1
+        desk[W.W_TASK] = W.TASK_RUN
+        self.simulators[i], self.seeds[i] = simulator, seed
+
+    def _begun(self, simulator: Simulator | None, trace: Trace, seed: int) -> Simulator:
+        """A simulator that begins with this trace, the one that is given if there is one."""
+        setting = self.setting
+        predicted, learns = resolve_predictor(self._predictor, trace, seed)
         if simulator is None:
             simulator = Simulator(
                 setting.cluster,
@@ -214,14 +252,7 @@ class Episodes:
             )
         else:
             simulator.begin(trace, predicted=predicted, learns=learns, seed=seed)
-        self._missed[i] = simulator.told[:, 1].data
-        self.desks[i] = 0
-        desk = self.words(i)
-        desk[W.W_STATE] = simulator.address
-        desk[W.W_START] = desk[W.W_LAST] = self.start
-        desk[W.W_REQUEST] = -1
-        desk[W.W_TASK] = W.TASK_RUN
-        self.simulators[i], self.seeds[i] = simulator, seed
+        return simulator
 
     def run(self) -> None:
         """Does every episode's task: sends what was decided and runs to the next decision, or to the end.
@@ -309,16 +340,18 @@ class Episodes:
 
     def all_missed_ids(self) -> Objects:
         """(count,) `missed_ids` of every episode."""
-        found, words = self._no_misses.copy(), self._hall_words
-        several, count = words[W.T_MISSED_WHERE], words[W.T_MISSED_COUNT]
-        if count > words[W.T_MISSED_ROOM]:  # a step that killed an instance
-            for i in self.desks[:, W.W_MISSED].nonzero()[0].tolist():
-                found[i] = self.missed_ids(i, self.desks.item(i, W.W_MISSED))
-        elif count:
-            where, of_ends, requests = self._misses
-            ids, ends = tuple(requests[:count].tolist()), of_ends[:several].tolist()
-            parts = map(ids.__getitem__, map(slice, [0, *ends[:-1]], ends))
-            found.put(where[:several], np.fromiter(parts, np.object_, several))
+        found, words, misses, count = self._no_misses.copy(), self._hall_words, self._miss_words, self.count
+        once, twice, often = words[W.T_MISSED_ONCE], words[W.T_MISSED_TWICE], words[W.T_MISSED_OFTEN]
+        several = once + twice + often
+        if several == 0:
+            return found
+        ones, firsts, seconds = W.MISSED_ONE * count, W.MISSED_FIRST * count, W.MISSED_SECOND * count
+        of_two = zip(misses[firsts : firsts + twice], misses[seconds : seconds + twice], strict=True)
+        ids = chain(zip(misses[ones : ones + once], strict=True), of_two)
+        if often:
+            desks, more = self.desks, misses[once + twice : several]
+            ids = chain(ids, [self.missed_ids(i, desks.item(i, W.W_MISSED)) for i in more])
+        found[self._misses[:several]] = np.fromiter(ids, np.object_, several)
         return found
 
     def missed(self, i: int) -> Ints:
@@ -350,15 +383,13 @@ class Episodes:
 
     def told(self) -> Told:
         """What the last steps brought, each (count,): time that passed, and now (s), the request, whether it ended."""
-        count, told = self.count, self._told
-        requests = told.view(np.int64)[W.TOLD_REQUEST * count : W.TOLD_DONE * count]
-        done = told.view(np.bool_)[W.TOLD_DONE * count * 8 :][:count]
-        return told[count : 2 * count], told[2 * count : 3 * count], requests, done
+        fresh = self._fresh
+        return fresh["dt"], fresh["now"], fresh["asks"], fresh["done"]
 
     def rewards(self) -> Floats:
         """(count,) the rewards of the last steps."""
         if self._counted:
-            return self._told[: self.count]
+            return self._fresh["reward"]
         return np.array([self.reward.of(self.outcome(i)) for i in range(self.count)], np.float64)
 
     def totals(self, i: int) -> dict[str, float]:

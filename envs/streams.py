@@ -40,6 +40,15 @@ def stream(seed: int, purpose: Purpose) -> np.random.Generator:
     Raises:
         ValueError: the seed is negative or no integer.
     """
+    return np.random.default_rng(np.random.SeedSequence(natural(seed), spawn_key=(PURPOSES.index(purpose),)))
+
+
+def natural(seed: int) -> int:
+    """The seed as a Python integer.
+
+    Raises:
+        ValueError: it is negative or no integer.
+    """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed is {seed!r}; it must be an integer of at least 0")
-    return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(PURPOSES.index(purpose),)))
+    return int(seed)

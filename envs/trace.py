@@ -113,7 +113,7 @@ class Trace:
         if not len(self):
             return
         extremes = int(self.arrival[-1]), int(self.prompt.max()), int(self.output.max())
-        if _all_fit(cluster, *((1 << value.bit_length()) - 1 for value in extremes)):
+        if all_fit(cluster, *((1 << value.bit_length()) - 1 for value in extremes)):
             return
         tokens = self.prompt.astype(np.int64) + self.output
         longest = int(tokens.max())
@@ -137,7 +137,7 @@ class Trace:
 
 
 @lru_cache(maxsize=256)
-def _all_fit(cluster: Cluster, last: int, prompt: int, output: int) -> bool:
+def all_fit(cluster: Cluster, last: int, prompt: int, output: int) -> bool:
     """Whether any trace up to an arrival (ps) fits a cluster, if its prompts and outputs have at most so many tokens.
 
     Asked of powers of two above a trace's extremes, it spares most traces the look at every request.

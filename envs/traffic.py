@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from .trace import Trace
 from .traces import Preparation, TraceFile
 from .traces.preparation import fits
 from .workloads import Workload
+
+if TYPE_CHECKING:
+    from .workloads.unwritten import Unwritten
 
 
 class Traffic(Protocol):
@@ -63,6 +67,21 @@ class FamilyTraffic:
         if rate is None:
             raise ValueError(f"rate is missing; {self.name} needs one in requests/s (`saturate` finds one)")
         return self._workload.generate(rate, end_s, seed, profile=self._profile, cluster=self._cluster)
+
+    def unwritten(self, rate: float | None, end_s: float, seed: int) -> Unwritten | None:
+        """`trace` up to its arrivals, for a simulator that has a place for the rest; None where only a trace will do.
+
+        Raises:
+            ValueError: the rate is out of range.
+        """
+        if rate is None or self._workload.config.targets != "fixed":
+            return None
+        found = self._workload.unwritten(rate, end_s, seed, self._targets)
+        return found if found.fits(self._cluster) else None
+
+    @cached_property
+    def _targets(self) -> SloTargets:
+        return self._profile.slo_targets
 
     def whole_s(self, rate: float | None, warmup_s: float) -> float | None:
         """None: a family has no end."""

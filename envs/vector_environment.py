@@ -34,9 +34,6 @@ Bools = npt.NDArray[np.bool_]
 Rewards = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
 
-INFO_MARKS = ("_dt", "_now", "_request", "_missed", "_action_mask", "_trace_seed")
-"""Keys that say of which environments an info tells."""
-
 MODES = ", ".join(mode.value for mode in AutoresetMode)
 
 
@@ -91,10 +88,13 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         self.single_action_space = spaces.action_space(*rows, aggregated=aggregated)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        self._action_shape = self.action_space.shape
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._begun = np.zeros(num_envs, np.bool_)
+        self._all_begun = False
         self._beginning: list[int] = []
-        self._done = np.zeros(num_envs, np.bool_)
+        self._nobody = np.zeros(num_envs, np.bool_)
+        self._done = self._nobody
         self._all = np.ones(num_envs, np.bool_)
         self._masks: Objects | None = None
 
@@ -113,11 +113,11 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         """
         seeds = self._checked_seeds(seed)
         chosen = self._reset_mask(options)
-        self._renew()
+        self._episodes.renew()
         for i in map(int, np.flatnonzero(chosen)):
             self._begin(i, seeds[i])
         self._run()
-        self._done[chosen] = False
+        self._done = self._done & ~chosen
         return self._episodes.observations(), self._info(chosen, self._episodes.told())
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:
@@ -155,9 +155,9 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             ValueError: bad actions; nothing was done.
         """
         episodes, ended = self._episodes, self._done
-        if np.count_nonzero(self._begun) < self.num_envs:
+        if not (self._all_begun or self._begun.all()):
             raise ResetNeeded(f"environment {int(np.argmin(self._begun))} has not begun; call reset() before step()")
-        resets = np.count_nonzero(ended)
+        resets = 0 if ended is self._nobody else np.count_nonzero(ended)
         if resets and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
             raise ResetNeeded(
                 f"environment {int(np.argmax(ended))} has ended; autoreset is disabled, so reset it with "
@@ -167,7 +167,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         episodes.send_all()
         if resets:
             episodes.refuse_bad_actions()  # before other episodes begin, so that nothing is done
-        self._renew()
+        episodes.renew()
         if resets:
             for i in np.flatnonzero(ended):
                 self._begin(int(i), None)
@@ -177,13 +177,14 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         if resets:
             rewards[ended] = 0.0
         infos: Info = {}
-        kept = True
+        self._done = self._nobody
         if np.count_nonzero(done):
-            kept = self.autoreset_mode is not AutoresetMode.SAME_STEP
-            if not kept:  # what the next episodes begin with takes the place of what is told
+            if self.autoreset_mode is AutoresetMode.SAME_STEP:
+                # what the next episodes begin with takes the place of what is told
                 rewards, done = rewards.copy(), done.copy()
+            else:
+                self._done = done.copy()
             infos = self._end(done)
-        self._done = done.copy() if kept else np.zeros(self.num_envs, np.bool_)
         truncated = np.zeros(self.num_envs, np.bool_)
         return episodes.observations(), rewards, done, truncated, infos | self._info(self._all, told)
 
@@ -201,7 +202,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         return infos
 
     def _take(self, actions: Any) -> None:
-        shape = self.action_space.shape
+        shape = self._action_shape
         try:
             taken = np.asarray(actions)
         except ValueError:  # rows of different lengths
@@ -210,7 +211,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             raise ValueError(
                 f"actions have shape {taken.shape} and dtype {taken.dtype}; they must be integers of shape {shape}"
             )
-        self._episodes.actions[:] = taken if taken.ndim == 2 else taken[:, None]
+        self._episodes.actions[:] = taken if len(shape) == 2 else taken[:, None]
 
     def _begin(self, i: int, seed: int | None) -> None:
         if seed is not None:
@@ -218,21 +219,20 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
         generator = self._generators[i]
         if generator is None:
             generator = self._generators[i] = seeding.np_random()[0]
-        self._begun[i] = False
+        self._all_begun = self._begun[i] = False
         self._beginning.append(i)
         self._episodes.begin(i, int(generator.integers(TRAINING_SEEDS)) if seed is None else seed)
 
-    def _renew(self) -> None:
-        """New arrays for what the next `_run` writes."""
-        self._episodes.renew()
-        self._episodes.renew_told()
-
     def _run(self) -> None:
+        if not self._beginning:
+            self._episodes.run()
+            return
         beginning, self._beginning = self._beginning, []
         self._episodes.run()
         for i in beginning:
             self._episodes.check_begun(i)
             self._begun[i] = True
+        self._all_begun = bool(self._begun.all())
 
     def close_extras(self, **_: Any) -> None:
         """Ends the threads; part of `close`."""
@@ -255,6 +255,7 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
     def _info(self, chosen: Bools, told: Told) -> Info:
         """The infos of these environments, as `SyncVectorEnv` gathers them."""
         episodes, (dt, now, request, _) = self._episodes, told
+        marks = chosen.copy()
         infos: Info = {
             "dt": dt,
             "now": now,
@@ -262,15 +263,19 @@ class DisaggRouteVectorEnv(JsonSpec, gym.vector.VectorEnv[Observation, npt.NDArr
             "missed": episodes.all_missed_ids(),
             "action_mask": self._action_mask(),
             "trace_seed": episodes.seeds.copy(),
+            "_dt": marks,
+            "_now": marks,
+            "_request": marks,
+            "_missed": marks,
+            "_action_mask": marks,
+            "_trace_seed": marks,
         }
         if chosen is not self._all:
             rest = ~chosen
-            for key, value in infos.items():
-                value[rest] = None if value.dtype == np.object_ else 0
-                if key == "action_mask" and episodes.aggregated:
-                    value[rest] = 0
-        marks = chosen.copy()
-        return infos | dict.fromkeys(INFO_MARKS, marks)
+            for value in infos.values():
+                if value is not marks:
+                    value[rest] = None if value.dtype == np.object_ else 0
+        return infos
 
     def _single_info(self, i: int) -> Info:
         desk, episodes = self._episodes.desks[i], self._episodes

@@ -22,6 +22,7 @@ _PACKAGE = Path(__file__).parents[2]
 _COMPILED_SOURCES = (
     "envs/features.py",
     "envs/simulator/*.py",
+    "envs/workloads/exponential.py",
     "envs/workloads/intensity.py",
     "envs/workloads/inversion.py",
     "envs/workloads/sampling.py",

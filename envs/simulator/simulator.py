@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,12 @@ from . import layout as L
 from .arena import Allocate, Rows, Words, aligned_words
 from .constants import packed
 from .loop import DECIDE, GROW
-from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block
+from .state import LEARNS, TRACE_ROW, Tables, check_pair, grown, load_trace, new_block, show_trace
 from .telling import Telling
 
 if TYPE_CHECKING:
     from ..predictors import Predictor
+    from ..workloads.unwritten import Unwritten
 
 Floats = npt.NDArray[np.float64]
 
@@ -154,26 +156,55 @@ class Simulator:
             both = "missing" if predicted is None else "given"
             raise ValueError(f"predicted and learns are both {both}; exactly one is needed")
         routers = deal(self.cluster, len(trace), seed) if self.cluster.routers > 1 else None
-        self.trace = trace
+        self._trace: Trace | Callable[[], Trace] = trace
+        load_trace(self._block, trace, routers, predicted, learns, self._emptied(len(trace)))
+        self._begin_logs(len(trace))
+
+    def begin_unwritten(self, requests: Unwritten, trace: Callable[[], Trace], *, learns: str) -> None:
+        """`begin` with requests that fit the cluster, of one router, and a predictor that learns.
+
+        Args:
+            requests: written here, and not kept.
+            trace: makes the trace that they stand for.
+            learns: name of the predictor.
+        """
+        self._trace = trace
+        rows = self._emptied(len(requests))
+        requests.write(rows)
+        show_trace(self._block, requests.arrival, learns, rows)
+        self._begin_logs(len(requests))
+
+    @property
+    def trace(self) -> Trace:
+        """The requests."""
+        if not isinstance(self._trace, Trace):
+            self._trace = self._trace()
+        return self._trace
+
+    def _emptied(self, count: int) -> npt.NDArray[Any]:
+        """Empties the state block; returns memory for so many requests as the core reads them."""
         own = self._block[_OWN]
         self._block[: len(self._empty)] = self._empty
         self._block[_OWN] = own
-        of_requests, of_records, of_decisions, of_ended = self._rows
-        self._requests = of_requests.first(len(trace))
-        load_trace(self._block, trace, routers, predicted, learns, self._requests)
+        self._requests = self._rows[0].first(count)
+        return self._requests
+
+    def _begin_logs(self, count: int) -> None:
+        """Prepares what is kept of so many requests, and told."""
+        _, of_records, of_decisions, of_ended = self._rows
         if self._kept:
-            self._records = of_records.first(len(trace))
+            self._records = of_records.first(count)
             self._block[L.H_RECORDS] = self._records.ctypes.data
             self._block[L.H_RECORD_STRIDE] = self._records.strides[0]
         if self._telling is not None:
-            self._telling.begin(self._block, len(trace))
+            self._telling.begin(self._block, count)
         if self._decisions is not None:
             cluster = self.cluster
-            room = len(trace) * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
+            room = count * (1 + len(cluster.events) * int(cluster.on_kill == "reroute"))
             self._decisions = of_decisions.first(room)
             self._block[L.H_DECISION_LOG] = self._decisions.ctypes.data
         if self._ended is not None and self._kept:
-            self._ended = of_ended.first(len(trace))
+            self._ended = of_ended.first(count)
             self._block[L.H_LOG] = self._ended.ctypes.data
 
     def _new_rows(self, room: int = 0, beside: int = 0) -> tuple[Rows, Rows, Rows, Rows]:

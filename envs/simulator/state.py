@@ -214,14 +214,20 @@ def load_trace(
     columns = trace.arrival, trace.ttft_target, trace.tpot_target, trace.prompt, trace.output, trace.slo
     given = [0 if column is None else column.ctypes.data for column in (*columns, predicted, routers)]
     write_requests(rows.ctypes.data, len(trace), *given)
-    block[L.H_REQUESTS] = len(trace)
-    block[L.H_NEXT] = 0
-    block[L.H_TRACE] = rows.ctypes.data
-    block[L.H_LEARNS] = LEARNS[learns]
-    first = int(trace.arrival[0]) if len(trace) else L.FOREVER
-    block[L.H_ARRIVAL] = first
-    if not block[L.H_STRICT]:
-        block[L.H_VISIBLE] = first // int(block[L.H_POLL]) * int(block[L.H_POLL])
+    show_trace(block, trace.arrival, learns, rows)
+
+
+def show_trace(block: Words, arrival: npt.NDArray[np.int64], learns: str, rows: npt.NDArray[Any]) -> None:
+    """Gives a state block the requests in `rows` (TRACE_ROW), which the caller keeps; `arrival`: theirs."""
+    words = block.data
+    words[L.H_REQUESTS] = len(arrival)
+    words[L.H_NEXT] = 0
+    words[L.H_TRACE] = rows.ctypes.data
+    words[L.H_LEARNS] = LEARNS[learns]
+    first = arrival.item(0) if len(arrival) else L.FOREVER
+    words[L.H_ARRIVAL] = first
+    if not words[L.H_STRICT]:
+        words[L.H_VISIBLE] = first // words[L.H_POLL] * words[L.H_POLL]
 
 
 def grown(block: Words, allocate: Allocate = aligned_words) -> Words:

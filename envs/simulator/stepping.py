@@ -18,7 +18,7 @@ from .arithmetic import pick, rarely
 from .compile import entry, inline, rare
 from .least_loaded import least_loaded
 from .loop import DECIDE, FINISHED, GROW, run_to_decision
-from .memory import clear_bytes, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
+from .memory import clear_bytes, copy_words, ld, ld8, ld32, ldc, ldcf, ldf, st, st8, stf
 from .slots import engine_at, entry_at, record_at, record_of, router_of, slot_at
 
 _count = itertools.count
@@ -62,15 +62,20 @@ T_DECODE_BYTES = next(_t)  # of a row
 T_WHOLE = next(_t)  # 1: observations are written for every environment, not only where there was a task
 T_SEND = next(_t)  # 1: whoever has a pending request sends it
 T_TOLD = next(_t)  # address of what is told beside observations (TOLD_…), 0: nothing is
-T_MISSED = next(_t)  # address of three rows on the misses of the last step: environments, where their ids end, ids
-T_MISSED_ROOM = next(_t)  # words of a row; what does not fit is left out
-T_MISSED_COUNT = next(_t)  # how many misses there are
-T_MISSED_WHERE = next(_t)  # in how many environments
+T_MISSED = next(_t)  # address of rows (MISSED_…) on the misses of the last step
+T_MISSED_ONCE = next(_t)  # environments with one miss
+T_MISSED_TWICE = next(_t)  # with two
+T_MISSED_OFTEN = next(_t)  # with more
 T_WEIGHTS = next(_t)  # of missed, met and waited (s) in the reward, float64
 HALL_WORDS = T_WEIGHTS + 3
 
 TOLD_REWARD, TOLD_DT, TOLD_NOW, TOLD_REQUEST, TOLD_DONE = range(5)
 """Rows of what is told, one word per environment (float64, times in s); of the last one byte: whether it has ended."""
+
+MISSED_WHERE, MISSED_TWICE, MISSED_OFTEN, MISSED_ONE, MISSED_FIRST, MISSED_SECOND = range(6)
+"""Rows on misses, a word per environment: which environments had one, two and more, in this order; again those with
+two, and those with more; the request of those with one; the first and the second of those with two."""
+MISSED_ROWS = 6
 
 DESKS_AHEAD = 8
 """Desks are asked for so far ahead: the rest is asked for by what stands in them."""
@@ -347,23 +352,32 @@ def decode_rows(hall: int, i: int) -> int:
 
 @inline
 def gather_missed(hall: int) -> None:
-    """Writes the misses of the last step of all environments one after the other."""
-    found, count, room = 0, 0, ldc(hall, T_MISSED_ROOM)
-    where = ldc(hall, T_MISSED)
-    ends, requests = where + room * 8, where + 2 * room * 8
-    for i in range(ldc(hall, T_COUNT)):
+    """Writes where the last step brought misses, and those of environments with one or two (MISSED_…)."""
+    count, where = ldc(hall, T_COUNT), ldc(hall, T_MISSED)
+    once, twice, often = 0, 0, 0
+    for i in range(count):
         desk = ldc(hall, T_DESKS) + i * (DESK_WORDS * 8)
         missed = ld(desk, W_MISSED)
-        if missed > 0:
-            if count + missed <= room:
-                for at in range(missed):
-                    st(requests, count + at, ld(entry_at(ld(desk, W_STATE), at), L.N_MISSED))
-                st(where, found, i)
-                st(ends, found, count + missed)
-            found += 1
-            count += missed
-    st(hall, T_MISSED_COUNT, count)
-    st(hall, T_MISSED_WHERE, found)
+        if missed == 0:
+            continue
+        S = ld(desk, W_STATE)
+        if missed == 1:
+            st(where, once, i)
+            st(where, MISSED_ONE * count + once, ld(entry_at(S, 0), L.N_MISSED))
+            once += 1
+        elif missed == 2:
+            st(where, MISSED_TWICE * count + twice, i)
+            st(where, MISSED_FIRST * count + twice, ld(entry_at(S, 0), L.N_MISSED))
+            st(where, MISSED_SECOND * count + twice, ld(entry_at(S, 1), L.N_MISSED))
+            twice += 1
+        else:
+            st(where, MISSED_OFTEN * count + often, i)
+            often += 1
+    copy_words(where + once * 8, where + MISSED_TWICE * count * 8, twice)
+    copy_words(where + (once + twice) * 8, where + MISSED_OFTEN * count * 8, often)
+    st(hall, T_MISSED_ONCE, once)
+    st(hall, T_MISSED_TWICE, twice)
+    st(hall, T_MISSED_OFTEN, often)
 
 
 @rare

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..cluster import MAX_TIME_PS, PS_PER_S
-from ..streams import stream
+from ..streams import natural, stream
 
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -111,6 +111,8 @@ def arrival_times(
     if isinstance(process, OnOff | Mmpp):
         from .intensity import reached
 
+        if process.cv == 1.0 and (found := _drawn_at_once(process, rate, duration_s, seed)) is not None:
+            return found
         edges, mass = _integrated(process, duration_s, seed)
         points = _points(process.cv, rate * float(mass[-1]), seed)
         seconds = np.empty(len(points))
@@ -163,6 +165,34 @@ def _joined(pieces: list[Floats]) -> Floats:
     return np.concatenate(pieces) if pieces else np.empty(0)
 
 
+def _kinds(process: OnOff | Mmpp) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Mean length (s) and relative intensity of on-runs and off-runs."""
+    fraction = process.on_fraction
+    if isinstance(process, Mmpp):
+        off = 1.0 / (process.ratio * fraction + 1.0 - fraction)
+        on = process.ratio * off
+    else:
+        on, off = 1.0 / fraction, 0.0
+    return (process.mean_on_s, process.mean_on_s * (1.0 - fraction) / fraction), (on, off)
+
+
+def _drawn_at_once(
+    process: OnOff | Mmpp, rate: float, duration_s: float, seed: int
+) -> npt.NDArray[np.int64] | None:
+    """`arrival_times` of a short run with exponential gaps; None if it is too long for that."""
+    from . import exponential, intensity
+    from .uniform import seed_words
+
+    of_bursts, of_points = seed_words(natural(seed), ("bursts", "arrivals"))
+    edges, mass = np.empty((2, RUNS + 1))
+    means, intensities = _kinds(process)
+    tables, fraction, end = exponential.tables(), process.on_fraction, float(duration_s)
+    count, times = intensity.arrivals(
+        of_bursts, of_points, fraction, means, intensities, end, float(rate), tables, edges, mass, CHUNK
+    )
+    return times[:count] if count >= 0 else None
+
+
 def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Floats, Floats]:
     """Edges of the runs (s) that cover [0, duration], and the integral of the relative intensity at them.
 
@@ -170,12 +200,7 @@ def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Fl
     on with probability `on_fraction`, and an exponential run's rest has the law of the run.
     """
     fraction = process.on_fraction
-    if isinstance(process, Mmpp):
-        off = 1.0 / (process.ratio * fraction + 1.0 - fraction)
-        on = process.ratio * off
-    else:
-        on, off = 1.0 / fraction, 0.0
-    mean = {True: process.mean_on_s, False: process.mean_on_s * (1.0 - fraction) / fraction}
+    means, intensities = _kinds(process)
     runs_each = process.on_fraction / process.mean_on_s
     if duration_s * runs_each > MAX_REQUESTS:
         raise ValueError(
@@ -190,7 +215,6 @@ def _integrated(process: OnOff | Mmpp, duration_s: float, seed: int) -> tuple[Fl
     while edges[-1][-1] < duration_s:
         drawn, ends, integral = generator.standard_exponential(RUNS), np.empty(RUNS + 1), np.empty(RUNS + 1)
         ends[0], integral[0] = edges[-1][-1], mass[-1][-1]
-        means, intensities = (mean[True], mean[False]), (on, off)
         count = integrate(drawn, 0 if first_on else 1, means, intensities, duration_s, ends, integral)
         edges.append(ends[1 : count + 1])
         mass.append(integral[1 : count + 1])

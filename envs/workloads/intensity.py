@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..simulator.compile import entry
+from ..cluster import PS_PER_S
+from ..simulator.compile import entry, inline
+from .exponential import exponential
+from .uniform import Words, begin, step, uniform
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,11 +69,100 @@ def reached(points: Floats, rate: float, edges: Floats, mass: Floats, seconds: F
     slope = (mass[1] - mass[0]) / (edges[1] - edges[0])
     for k in range(len(points)):
         point = points[k] / rate
-        if point >= mass[run + 1]:  # a point at the end of a run counts to the next
-            while point >= mass[run + 1]:
-                run += 1
-                if run == runs:
-                    return k
+        if point >= mass[run + 1]:
+            run = _run_of(point, mass, run + 1, runs)
+            if run == runs:
+                return k
             slope = (mass[run + 1] - mass[run]) / (edges[run + 1] - edges[run])
         seconds[k] = edges[run] + (point - mass[run]) / slope
     return len(points)
+
+
+@inline
+def _run_of(point: float, mass: Floats, run: int, runs: int) -> int:
+    """The run, this or a later one, in which the integral reaches a point; a point at the end of one is the next's."""
+    while run < runs and point >= mass[run + 1]:
+        run += 1
+    return run
+
+
+@entry
+def arrivals(
+    of_bursts: Words,
+    of_points: Words,
+    on_fraction: float,
+    means: tuple[float, float],
+    intensities: tuple[float, float],
+    end: float,
+    rate: float,
+    tables: tuple[npt.NDArray[np.uint64], Floats, Floats],
+    edges: Floats,
+    mass: Floats,
+    most: int,
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Arrivals in [0, end) whose gaps at constant intensity are exponential: all that this module does, in one pass.
+
+    Args:
+        of_bursts: seed words of the runs.
+        of_points: seed words of the points.
+        on_fraction: probability that the first run is of the first kind.
+        means: as for `integrate`.
+        intensities: likewise.
+        end: s.
+        rate: requests per second.
+        tables: `exponential.tables`.
+        edges: (R + 1,) room for the edges of the runs.
+        mass: (R + 1,) likewise.
+        most: arrivals that may be drawn.
+
+    Returns:
+        How many there are, −1 if the room does not suffice or they are not in order; and the arrivals, ps, first in an
+        array that may be longer.
+    """
+    below, width, density = tables
+    state = step(begin(of_bursts))
+    kind = 0 if uniform(state) < on_fraction else 1
+    lasted = integral = 0.0
+    edges[0] = mass[0] = 0.0
+    runs = 0
+    while lasted < end:
+        if runs == len(edges) - 1:
+            return -1, np.empty(0, np.int64)
+        state, drawn = exponential(state, below, width, density)
+        length = drawn * means[kind]
+        lasted += length
+        integral += length * intensities[kind]
+        runs += 1
+        edges[runs], mass[runs] = lasted, integral
+        kind = 1 - kind
+    last = rate * integral
+    if not 1.1 * last + 64 < most:
+        return -1, np.empty(0, np.int64)
+    times = np.empty(int(1.1 * last) + 64, np.int64)
+    before = round_ps(end)
+    state = begin(of_points)
+    run, slope, total, latest = 0, mass[1] / edges[1], 0.0, 0
+    for k in range(len(times)):
+        state, drawn = exponential(state, below, width, density)
+        total += drawn
+        if total >= last:
+            return k, times
+        point = total / rate
+        if point >= mass[run + 1]:
+            run = _run_of(point, mass, run + 1, runs)
+            if run == runs:
+                return k, times
+            slope = (mass[run + 1] - mass[run]) / (edges[run + 1] - edges[run])
+        time = round_ps(edges[run] + (point - mass[run]) / slope)
+        if time >= before:
+            return k, times
+        if time < latest:
+            break
+        times[k] = latest = time
+    return -1, times
+
+
+@inline
+def round_ps(seconds: float) -> int:
+    """In ps, rounded to nearest."""
+    return int(np.rint(seconds * PS_PER_S))

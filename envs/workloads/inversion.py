@@ -2,7 +2,8 @@
 
 A guide says for each of 2^k equal cells of [0, 1) where in a table to begin, so a look-up takes a step or two instead
 of a search (Chen and Asau, "On generating random variates from an empirical distribution", AIIE Transactions 6, 1974).
-Few cells hold more than one entry, so the first step is taken without a branch, and a second one is rare.
+There are half as many cells as entries: values seldom fall where entries are dense, and a guide that is read all over
+should be small. So the first step is taken without a branch, and a second one is rare.
 Since the number of cells is a power of two, the cell of a value is found without rounding, and the result is that of
 `numpy.searchsorted(table, values, side="right")`, exactly.
 """
@@ -19,6 +20,9 @@ from ..simulator.compile import entry, inline
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+LEAST_CELLS = 8
+"""Of a guide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class Inverse:
         """Takes ascending tables, each of which ends with 1, and what their first places stand for: 0 unless given."""
         guides = []
         for table in tables:
-            cells = 2 << (len(table) - 1).bit_length()
+            cells = max(LEAST_CELLS, (1 << (len(table) - 1).bit_length()) >> 1)
             guides.append(np.searchsorted(table, np.arange(cells) / cells, side="right"))
         return cls(
             np.concatenate(tables),

@@ -107,8 +107,13 @@ def numbers(words: Words, found: npt.NDArray[np.float64]) -> None:
 
 
 @inline
+def word(state: State) -> Any:
+    """The uint64 of a state that was stepped to."""
+    value, turn = state[0] ^ state[1], state[0] >> np.uint64(58)
+    return (value >> turn) | (value << ((np.uint64(64) - turn) & np.uint64(63)))
+
+
+@inline
 def uniform(state: State) -> float:
     """The number in [0, 1) of a state that was stepped to."""
-    value, turn = state[0] ^ state[1], state[0] >> np.uint64(58)
-    value = (value >> turn) | (value << ((np.uint64(64) - turn) & np.uint64(63)))
-    return np.float64(value >> np.uint64(11)) * _PER_STEP
+    return np.float64(word(state) >> np.uint64(11)) * _PER_STEP

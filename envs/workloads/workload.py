@@ -17,7 +17,9 @@ from .arrivals import arrival_times
 from .config import Family, WorkloadConfig
 
 if TYPE_CHECKING:
+    from ..profiles import SloTargets
     from .sampling import Draw
+    from .unwritten import Unwritten
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,29 @@ class Workload:
             home = cluster or Cluster(prefill=(engine,), decode=(engine,))
             ttft, tpot = targets.relative(slo, chosen, unloaded.fastest(prompt, output, home).ttft)
         return Trace(arrival, prompt, output, slo, family, ttft, tpot, tuple(self.families), self.name)
+
+    def unwritten(self, rate: float, duration_s: float, seed: int, targets: SloTargets) -> Unwritten:
+        """`generate` with fixed targets, up to the arrivals.
+
+        Args:
+            rate: as for `generate`.
+            duration_s: likewise.
+            seed: likewise.
+            targets: by SLO class.
+
+        Raises:
+            ValueError: rate, duration or seed out of range.
+        """
+        from .unwritten import Unwritten
+
+        arrival = arrival_times(self.config.arrivals, rate, duration_s, seed)
+        return Unwritten(arrival, seed, self._draw, self._longest, targets)
+
+    @cached_property
+    def _longest(self) -> tuple[int, int]:
+        """Most prompt and output tokens of a request."""
+        families = self.families.values()
+        return max(family.prompt.max for family in families), max(family.output.max for family in families)
 
     @cached_property
     def _draw(self) -> Draw:
