@@ -41,6 +41,13 @@ LONGEST_NAME = 100
 _IN_WORDS = {"live": "live cluster", "suite": "scenario of the suite"}
 """What a file of a kind is, where that is not the kind's name without its s."""
 
+_PLAIN = {
+    "tuple_type": "Input should be a valid list",
+    "dict_type": "Input should be a valid mapping",
+    "model_type": "Input should be a valid mapping",
+}
+"""Complaints that name a type of Python, in the words of a file."""
+
 _registered: dict[tuple[str, str], Path] = {}
 
 
@@ -211,7 +218,7 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         return f"{where} is the name of a field; it must be text"
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
-    message = message.partition(" after validation")[0]
+    message = re.split(" after validation|, unable to parse", _PLAIN.get(kind, message))[0]
     for opening in ("Input", "Value", "String", "List", "Tuple"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
     from .report.tables import Table
     from .truth.truth import Truth
@@ -102,7 +102,7 @@ FIRST_LEFT_OUT = (
 """Columns that a narrow terminal goes without, one after the other; the page has them all."""
 
 
-def rich_table(table: Table, width: int) -> RichTable:
+def rich_table(table: Table, width: int) -> Group:
     """A table for the terminal, without the columns for which it has no room."""
     from .report.terminal import rich_table as made
 

@@ -27,6 +27,7 @@ class Outer(BaseModel):
     shares: list[float] = []
     by_name: dict[str, float] = {}
     on: bool = False
+    row: tuple[int, ...] = Field((1,), min_length=1)
 
 
 LAUGHS = b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + b"".join(
@@ -262,7 +263,11 @@ def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
         ({"height": 1, "by_name": {"a": True}}, r"x: by_name\.a is True; it must be a number"),
         ({"height": 1, "named": "\udcff.csv"}, r"x: named is '\\udcff\.csv'; it must be Unicode text"),
         ({"height": 1, "named": 5}, "x: named is 5; it must be text or a mapping"),
-        ({"height": "tall"}, "x: height is 'tall'; it must be a valid integer"),
+        ({"height": "tall"}, "x: height is 'tall'; it must be a valid integer$"),
+        ({"height": 1, "inner": 3}, "x: inner is 3; it must be a valid mapping$"),
+        ({"height": 1, "row": 3}, "x: row is 3; it must be a valid list$"),
+        ({"height": 1, "row": ()}, r"x: row is \(\); it must have at least 1 item$"),
+        ({"height": 1, "by_name": 3}, "x: by_name is 3; it must be a valid mapping$"),
         ({"height": 1, "heigth": 2}, "x: unknown field 'heigth'; nearest: height"),
         ({"height": 1, "inner": {"widht": 2}}, "x: unknown field of inner 'widht'; nearest: width"),
         ({"height": 1, "many": [{"widht": 2}]}, r"x: unknown field of many\.0 'widht'; nearest: width"),

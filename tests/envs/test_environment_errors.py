@@ -70,7 +70,7 @@ CONFIGURATIONS: list[tuple[Arguments, str]] = [
     ({"observability": "all"}, "mixed-bursty-a40: observability is 'all'; it must be 'router' or 'full'"),
     ({"reward": "slo_miss"}, "mixed-bursty-a40: reward: unknown reward 'slo_miss'; nearest: slo-miss"),
     ({"reward": None}, "mixed-bursty-a40: reward is None; it must be a valid string"),
-    ({"pad_to": 4}, "mixed-bursty-a40: pad_to is 4; it must be a valid tuple"),
+    ({"pad_to": 4}, "mixed-bursty-a40: pad_to is 4; it must be a valid list"),
     *(
         (
             {"pad_to": pad_to},

@@ -150,7 +150,7 @@ def test_terms_are_written_in_one_way() -> None:
         ({"prefill": {"queued": "x"}}, "prefill.queued is 'x'; it must be a valid number"),
         ({"prefill": {"queued": 1e7}}, "prefill.queued is 10000000.0; it must be less than or equal to 1000000"),
         ({"prefill": {"queued": float("nan")}}, "prefill.queued is nan; it must be a finite number"),
-        ({"prefill": 3}, "prefill is 3; it must be a valid dictionary"),
+        ({"prefill": 3}, "prefill is 3; it must be a valid mapping"),
     ],
 )
 def test_a_bad_weight_is_answered_by_a_sentence(params: dict[str, Any], sentence: str) -> None:

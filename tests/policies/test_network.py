@@ -267,7 +267,7 @@ def changed(k: int, value: float) -> str:
         ({"hidden": [257]}, "hidden.0 is 257; it must be less than or equal to 256"),
         ({"hidden": [2.5]}, "hidden.0 is 2.5; it must be a valid integer"),
         ({"hidden": [True]}, "hidden.0 is True; it must be a number"),
-        ({"hidden": 16}, "hidden is 16; it must be a valid tuple"),
+        ({"hidden": 16}, "hidden is 16; it must be a valid list"),
         ({"wieghts": "x"}, "unknown field 'wieghts'; nearest: weights"),
     ],
 )

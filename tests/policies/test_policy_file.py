@@ -120,7 +120,7 @@ def test_a_file_that_another_package_registers_has_a_short_name(
         ({"features_version": None}, "features_version is missing; it is required"),
         ({"params": {"w_z": 1}}, "marginal-cost: unknown field 'w_z'; nearest: w_"),
         ({"params": {"w_q": -1}}, "marginal-cost: w_q is -1; it must be greater than or equal to 0"),
-        ({"params": [1]}, "params is [1]; it must be a valid dictionary"),
+        ({"params": [1]}, "params is [1]; it must be a valid mapping"),
         ({"extra": 1}, "unknown field 'extra'"),
     ],
 )

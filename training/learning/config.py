@@ -225,8 +225,11 @@ class TrainingConfig(BaseModel):
             if twice:
                 raise ValueError(f"{self.name}: {place} holds {twice[0]!r} twice; give each a name of its own")
         for scenario in (*self.scenarios, *self.tested):
-            for text in (*self.baselines(scenario), *([self.policy.start] if self.policy.start else [])):
-                check_pools(registry.parse(text), Setting.of(scenario.plain))
+            setting = Setting.of(scenario.plain)
+            for text in self.baselines(scenario):
+                with_place(f"{self.name}: baseline", lambda t=text, s=setting: check_pools(registry.parse(t), s))
+            if (start := self.policy.start) is not None:
+                with_place(f"{self.name}: policy.start", lambda t=start, s=setting: check_pools(registry.parse(t), s))
         check_device(self.device)
 
     @property
@@ -304,6 +307,8 @@ def changed(data: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
         ValueError: a change that does not read like that, or whose path leads nowhere.
     """
     for change in changes:
+        if isinstance(data.get("policy"), str):
+            data = {**data, "policy": _as_mapping(data["policy"])}
         path, given, text = change.partition("=")
         if not given or not path.strip():
             raise ValueError(f"set is {change!r}; it must read like parameters.population=32")

@@ -117,8 +117,8 @@ def test_linear_starts_from_linear_alone() -> None:
 
 
 def test_an_unknown_start_or_baseline_is_refused() -> None:
-    refused("unknown policy 'lineal'", policy={"name": "linear", "start": "lineal"})
-    refused("unknown policy 'least'", validation={"baselines": ["least"]})
+    refused("policy.start: unknown policy 'lineal'", policy={"name": "linear", "start": "lineal"})
+    refused(f"{ES['name']}: baseline: unknown policy 'least'", validation={"baselines": ["least"]})
     refused("unknown policy 'least'", scenarios=scenario(baseline="least"))
 
 
@@ -155,6 +155,12 @@ def test_set_changes_a_field_wherever_it_is() -> None:
     config: Any = methods.of(data)
     assert (config.budget, config.parameters.step, config.scenarios[0].rate) == (9, 0.5, 20)
     assert ES["budget"] == 6 and ES["scenarios"][0]["rate"] == 40
+
+
+def test_set_changes_a_field_of_a_policy_that_is_named_alone() -> None:
+    assert ES["policy"] == "linear"
+    assert methods.of(changed(ES, ["policy.start=linear"])).policy.start == "linear"
+    assert methods.of(changed(ES, ["policy=linear", "policy.start=linear"])).policy.start == "linear"
 
 
 @pytest.mark.parametrize(
