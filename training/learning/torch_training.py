@@ -278,6 +278,7 @@ class TorchTraining(BaseCallback):
                 found.append(Candidate(f"decision {decisions}", cast(Scorer, scorer).policy()))
             except ValueError as error:
                 raise ValueError(
-                    f"after {decisions:,} decisions the weights make no policy ({error}); a lower learning rate may help"
+                    f"after {decisions:,} decisions the weights make no policy ({error}); a lower learning rate may "
+                    "help"
                 ) from error
         return found
