@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,7 +224,7 @@ def _test(
         plain.make(**(plain.model_dump() | {"duration_s": config.validation.duration_s})),
         list(dict.fromkeys(texts.values())),
         config.validation.traces,
-        out=folder.path / "validation" / re.sub(r"[^\w.-]+", "-", scenario.label),
+        out=folder.path / "validation" / scenario.folder,
         records="none",
         workers=pool,
         on_run=on_run,

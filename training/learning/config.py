@@ -5,6 +5,7 @@ Fields that all methods share are here; a method's module (`methods.py`) adds it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -96,6 +97,11 @@ class TrainingScenario(Scenario):
         words += [f"{self.factor:g}x"] * (self.factor != 1)
         words += [self.predictor] * (self.predictor != Scenario.model_fields["predictor"].default)
         return " ".join(words)
+
+    @property
+    def folder(self) -> str:
+        """Its name, as that of a folder."""
+        return re.sub(r"[^\w.-]+", "-", self.label)
 
 
 class PolicyConfig(BaseModel):
@@ -224,6 +230,12 @@ class TrainingConfig(BaseModel):
             twice = [label for label in labels if labels.count(label) > 1]
             if twice:
                 raise ValueError(f"{self.name}: {place} holds {twice[0]!r} twice; give each a name of its own")
+            folders: dict[str, str] = {}
+            for scenario in some:
+                alike = folders.setdefault(scenario.folder.lower(), scenario.label)
+                if alike != scenario.label or scenario.folder in (".", ".."):
+                    reason = "is no name of a folder" if alike == scenario.label else f"has the folder of {alike!r}"
+                    raise ValueError(f"{self.name}: {place}: the name {scenario.label!r} {reason}; give it another one")
         for scenario in (*self.scenarios, *self.tested):
             setting = Setting.of(scenario.plain)
             for text in self.baselines(scenario):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...envs.atomic_file import write_error
 from ..runs import write_atomically
 
 SECONDS = 2.0
@@ -29,6 +32,7 @@ class LearningLog:
 
     Raises:
         ValueError: the table is unreadable.
+        OSError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -94,13 +98,55 @@ class LearningLog:
         self._writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=values)))
 
 
-def _event_writer(folder: Path) -> Any:
-    """TensorBoard's own writer, which needs no torch; None where TensorBoard is not installed."""
+def _event_writer(folder: Path) -> _EventWriter | None:
+    """TensorBoard's own format, which needs no torch; None where TensorBoard is not installed."""
     try:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        return _EventWriter(folder)
     except ImportError:
         return None
-    return EventFileWriter(str(folder))
+
+
+class _EventWriter:
+    """A file of events. TensorBoard's writer has a thread, whose complaints nobody could catch.
+
+    Args:
+        folder: where it lies.
+
+    Raises:
+        ImportError: TensorBoard is not installed.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._path = folder / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.0"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._records = RecordWriter(self._path.open("wb"))
+        except OSError as error:
+            raise write_error(error, self._path) from error
+        self.add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self.flush()
+
+    def add_event(self, event: Any) -> None:
+        """Adds an event."""
+        self._try(lambda: self._records.write(event.SerializeToString()))
+
+    def flush(self) -> None:
+        """Writes what was added."""
+        self._try(self._records.flush)
+
+    def close(self) -> None:
+        """Writes what was added, and closes the file."""
+        self._try(self._records.close)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            raise write_error(error, self._path) from error
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

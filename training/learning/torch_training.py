@@ -145,7 +145,11 @@ def learn(config: Any, run: TrainingRun, make: Callable[[Any, int, str], Any]) -
         training = TorchTraining(run, learner, config.checkpoint_every)
         left = config.budget - learner.num_timesteps
         if left > 0:
-            learner.learn(left, callback=training, reset_num_timesteps=False)
+            try:
+                learner.learn(left, callback=training, reset_num_timesteps=False)
+            except ValueError:  # Of torch, in the middle of an update, which says less.
+                training.check_finite()
+                raise
         for env in learner.envs:
             env.close()
         return training.candidates()
@@ -181,7 +185,7 @@ class TorchTraining(BaseCallback):
         every: decisions between checkpoints.
 
     Raises:
-        ValueError: the checkpoint is of another network.
+        ValueError: the checkpoint is of another network; later, weights are no numbers any more.
     """
 
     def __init__(self, run: TrainingRun, learner: Any, every: int) -> None:
@@ -206,16 +210,30 @@ class TorchTraining(BaseCallback):
         self._kept, self._noted = state["kept"], state["updates"]
 
     def _on_rollout_start(self) -> None:
+        self.check_finite()
         self._note()
         if self._learner.num_timesteps // self._every > self._stored() // self._every:
             self._store()
 
     def _on_training_end(self) -> None:
+        self.check_finite()
         self._note()
         self._store()
 
     def _on_step(self) -> bool:
         return True
+
+    def check_finite(self) -> None:
+        """Refuses weights of which nothing more can be learned, before they are stored.
+
+        Raises:
+            ValueError: one is infinite or no number.
+        """
+        if not all(bool(torch.isfinite(weights).all()) for weights in self._learner.policy.parameters()):
+            raise ValueError(
+                f"after {self._learner.num_timesteps:,} decisions the weights are no numbers any more; a lower "
+                "learning rate may help"
+            )
 
     def _stored(self) -> int:
         latest = self._run.latest()
@@ -247,10 +265,20 @@ class TorchTraining(BaseCallback):
         self._run.checkpoint(learner.num_timesteps, content.getvalue())
 
     def candidates(self) -> list[Candidate]:
-        """The policies at the checkpoints of the second half of the budget, the last of them at its end."""
+        """The policies at the checkpoints of the second half of the budget, the last of them at its end.
+
+        Raises:
+            ValueError: weights are beyond what a policy takes.
+        """
         scorer = self._learner.scorer
         found = []
         for decisions, weights in self._kept:
             scorer.load_state_dict(weights)
-            found.append(Candidate(f"decision {decisions}", cast(Scorer, scorer).policy()))
+            try:
+                found.append(Candidate(f"decision {decisions}", cast(Scorer, scorer).policy()))
+            except ValueError as error:
+                raise ValueError(
+                    f"after {decisions:,} decisions the weights make no policy ({error}); a lower learning rate may "
+                    "help"
+                ) from error
         return found

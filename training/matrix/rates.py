@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class Rates:
             say(f"{name}: {found.policy} reaches {found.found.share:.4f} of the ceiling at {found.rate:g}/s")
             if found.doubt:
                 say(f"warning: {found.doubt}")
-            self._known[key] = found.rate
+            self._known = {**_read(self.path), **self._known, key: found.rate}  # Another process may add to the file.
             write_atomically(self.path, (json.dumps(self._known, indent=1, sort_keys=True) + "\n").encode())
         return self._known[key]
 
@@ -73,8 +74,11 @@ def rounded_rate(rate: float) -> float:
 
 def _read(path: Path) -> dict[str, float]:
     try:
-        return {str(key): float(rate) for key, rate in json.loads(path.read_bytes()).items()}
+        rates = {str(key): float(rate) for key, rate in json.loads(path.read_bytes()).items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError(f"{path} is unreadable; delete it and start again") from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        rates = {"": math.nan}
+    if not all(0 < rate < math.inf for rate in rates.values()):
+        raise ValueError(f"{path} is unreadable; delete it and start again")
+    return rates

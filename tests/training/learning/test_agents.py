@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_scenarios_may_have_pools_of_other_sizes_and_updates_other_numbers_of_ep
     played = [{name for name in row if name.startswith("goodput")} for row in run.curve]
     assert {"goodput/wide"} in played and {f"goodput/{config.scenarios[0].label}"} in played, "each by its name"
     assert candidates[-1].policy.name == "network"
+
+
+@METHODS
+def test_weights_that_have_grown_beyond_all_bounds_end_a_training_in_a_sentence(
+    method: str, tmp_path: Path
+) -> None:
+    short = {**SHORT, "duration_s": 1}
+    wild = {"learning_rate": 1e30} | ({"lesson_rate": 1e30, "lessons": 1} if method == "imitation" else {})
+    config = configured(method, scenarios=[short], budget=2_000, checkpoint_every=1, parameters=wild)
+    with pytest.raises(ValueError, match=r"^after [\d,]+ decisions the weights .+; a lower learning rate may help"):
+        trained(config, tmp_path)
+    kept = [torch.load(io.BytesIO(path.read_bytes().partition(b"\n")[2])) for path in tmp_path.rglob("*.checkpoint")]
+    assert all(weights.isfinite().all() for state in kept for weights in state["policy"].values())
 
 
 def test_lookahead_can_teach(tmp_path: Path) -> None:

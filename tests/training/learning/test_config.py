@@ -108,6 +108,21 @@ def test_two_scenarios_of_one_name_are_refused() -> None:
     refused("scenarios holds 'one narrow instance' twice; give each a name of its own", scenarios=[NARROW, NARROW])
 
 
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["a b", "a/b"], "scenarios: the name 'a/b' has the folder of 'a b'; give it another one"),
+        (["a", "A"], "scenarios: the name 'A' has the folder of 'a'; give it another one"),
+        ([".."], "scenarios: the name '..' is no name of a folder; give it another one"),
+        (["."], "scenarios: the name '.' is no name of a folder; give it another one"),
+    ],
+)
+def test_scenarios_that_would_be_validated_in_one_folder_are_refused_before_the_training(
+    names: list[str], text: str
+) -> None:
+    refused(text, scenarios=[{**NARROW, "name": name} for name in names])
+
+
 def test_only_a_network_has_hidden_layers() -> None:
     refused("hidden is [8], but name is linear", policy={"name": "linear", "hidden": [8]})
 

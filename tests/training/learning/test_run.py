@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,10 +121,23 @@ def test_speeds_are_told_to_tensorboard_alone(tmp_path: Path) -> None:
     assert table(tmp_path) == [{"step": "1", "gain": "0.5"}]
 
 
+def test_a_full_disk_is_one_sentence_that_names_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = run_in(tmp_path)
+    used, unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, unlimited))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*/tensorboard/events\.out\S+: file too large"):
+            for step in range(1, 1_000):
+                run.log(step, {"a long name " * 20: 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (used, unlimited))
+    assert capfd.readouterr().err == ""
+
+
 def test_without_tensorboard_it_says_so_and_the_table_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     said: list[str] = []
     run = TrainingRun.open(tmp_path / "run", CONTENT, 0, say=said.append)
     run.log(1, {"gain": 0.5})
