@@ -218,7 +218,7 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         return f"{where} is the name of a field; it must be text"
     if kind == "int_parsing_size":
         return f"{where} is {_short(first['input'])}; it must be a whole number of fewer digits"
-    message = re.split(" after validation|, unable to parse", _PLAIN.get(kind, message))[0]
+    message = re.split(" after validation|, unable to ", _PLAIN.get(kind, message))[0]
     for opening in ("Input", "Value", "String", "List", "Tuple"):
         message = message.replace(f"{opening} should ", "must ", 1)
     return f"{where} is {_short(first['input'])}; it {message[0].lower()}{message[1:]}"

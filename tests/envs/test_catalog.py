@@ -264,6 +264,7 @@ def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
         ({"height": 1, "named": "\udcff.csv"}, r"x: named is '\\udcff\.csv'; it must be Unicode text"),
         ({"height": 1, "named": 5}, "x: named is 5; it must be text or a mapping"),
         ({"height": "tall"}, "x: height is 'tall'; it must be a valid integer$"),
+        ({"height": 1, "on": "maybe"}, "x: on is 'maybe'; it must be a valid boolean$"),
         ({"height": 1, "inner": 3}, "x: inner is 3; it must be a valid mapping$"),
         ({"height": 1, "row": 3}, "x: row is 3; it must be a valid list$"),
         ({"height": 1, "row": ()}, r"x: row is \(\); it must have at least 1 item$"),

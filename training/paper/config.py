@@ -224,7 +224,7 @@ class FigureConfig(BaseModel):
     at: tuple[float | str, ...] = ()
     along: str = ""
     series: Annotated[tuple[Series, ...], BeforeValidator(_as_series)] = Field(min_length=1)
-    quantities: tuple[QuantityName, ...] = ("goodput",)
+    quantities: tuple[QuantityName, ...] = Field(("goodput",), min_length=1)
     traces: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -273,6 +273,12 @@ class Published(BaseModel):
     policy: str
     quantity: QuantityName = "goodput"
     value: float | tuple[float, float]
+
+    @model_validator(mode="after")
+    def _low_end_first(self) -> Published:
+        if self.ends[0] > self.ends[1]:
+            raise ValueError(f"value is {list(self.ends)}; of a range the lower end comes first")
+        return self
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ...envs import catalog
+from ...policies import registry
 from ..matrix.config import Name
 from ..seeds import VALIDATION
 from .config import Condition, ExperimentConfig, Quick
@@ -122,9 +123,22 @@ def load(name_or_path: str | Path) -> tuple[MapConfig, ExperimentConfig, dict[st
         if isinstance(given, dict):
             catalog.validate(Axis, given, f"{where}: axis {given.get('name', '')}".rstrip())
     config = catalog.validate(MapConfig, data, where)
+    for axis in config.axes:
+        for point in axis.points:
+            _check_policies(point, f"{where}: axis {axis.name}: point {point.name}: policies")
     experiment, conditions = load_experiment(config.experiment)
     known = [finding.name for finding in experiment.findings]
     for name in config.findings:
         if name not in known:
             raise ValueError(f"{where}: {catalog.unknown('finding', name, known)}")
     return config, experiment, conditions
+
+
+def _check_policies(point: Point, label: str) -> None:
+    """Refuses names of policies that do not exist: their conditions would be left out, or nothing would change."""
+    try:
+        for name, text in point.policies.items():
+            registry.policy_class(name)
+            registry.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error

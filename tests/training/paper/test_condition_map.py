@@ -214,7 +214,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a value out of range": (axis(profile={"memory": {"kv_tokens": 0}}), "memory.kv_tokens is 0"),
     "an unknown policy": (
         axis(policies={"marginal-cost": "marginal-cots"}),
-        "point p: condition usual: unknown policy 'marginal-cots'; nearest: marginal-cost",
+        "axis one: point p: policies: unknown policy 'marginal-cots'; nearest: marginal-cost",
+    ),
+    "an unknown policy that is to be replaced": (
+        axis(policies={"marginal-cots": "marginal-cost"}),
+        "axis one: point p: policies: unknown policy 'marginal-cots'; nearest: marginal-cost",
     ),
     "a spread of nothing": (axis(length_spread=0), "length_spread is 0; it must be greater than 0"),
     "one name for two points": (

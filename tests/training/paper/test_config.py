@@ -65,6 +65,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"published": [{"condition": "no", "policy": "card", "value": 1}]},
         "published: unknown condition 'no'",
     ),
+    "a published range upside down": (
+        {"published": [{"condition": "usual", "policy": "card", "value": [3, 1]}]},
+        "published.0: value is [3.0, 1.0]; of a range the lower end comes first",
+    ),
+    "a figure of nothing": (figure(quantities=[]), "figure bars: quantities is []; it must have at least 1 item"),
     "an unknown figure": (finding(figure="bar"), "finding better: unknown figure 'bar'; nearest: bars"),
     "an unknown quantity": (
         compared(quantity="gootput", at_least=1),
